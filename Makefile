@@ -1,0 +1,58 @@
+# Two commands matter: `make demo` and `make test`. Everything else serves whoever works on Roofmark.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OPENBLAS_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow test-cuda dev lint types layers docs check clean
+
+demo: $(VENV)/.ready-demo
+	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 15,16,20,28,35,44
+
+test: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q
+
+test-slow: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q -m slow
+
+test-cuda: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q -m cuda
+
+dev: $(VENV)/.ready-dev
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.ready-dev
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.ready-dev
+	$(BIN)/python docs/generate.py
+
+check: test lint types layers
+	$(BIN)/python docs/generate.py --check
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Roofmark needs Python 3.11 or newer; name it with: make demo PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' || { echo "this Python has no ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[numba]'
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready-demo
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pytest hypothesis
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready-test
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[numba,triton,nvidia]' import-linter mypy ruff
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist

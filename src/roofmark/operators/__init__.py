@@ -1,0 +1,188 @@
+"""The operators: one folder each. `names()` lists them, `load(name)` gives one.
+
+A folder holds `operator.toml`, `shapes.toml`, `provenance.toml`, `reference.py`, `inputs.py`, `work.py`
+and `oracle.py`. Nothing here imports torch until inputs or expected values are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import random
+import sys
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from roofmark.errors import ProblemError, UserError
+from roofmark.records import OperatorSpec, OutputSpec, Provenance, Record, Shape, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+HERE = Path(__file__).parent
+SOURCES = (
+    "operator.toml",
+    "shapes.toml",
+    "provenance.toml",
+    "reference.py",
+    "inputs.py",
+    "work.py",
+    "oracle.py",
+)
+
+Sizes = dict[str, Any]
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: its records, and its functions as the folder's modules define them."""
+
+    folder: Path
+    spec: OperatorSpec
+    shapes: tuple[Shape, ...]
+    provenance: Provenance
+
+    @property
+    def name(self) -> str:
+        """The operator's name, which is its folder's."""
+        return self.spec.name
+
+    def shape(self, shape_id: str) -> Shape:
+        """The shape with this id; `UserError` where there is none."""
+        for shape in self.shapes:
+            if shape.shape_id == shape_id:
+                return shape
+        ids = ", ".join(s.shape_id for s in self.shapes)
+        raise UserError(f"{self.name} has no shape {shape_id!r}", hint=f"it has {ids}")
+
+    def reference_text(self) -> str:
+        """The source of the reference `Model`: the visible meaning, and the `oracle` candidate."""
+        return (self.folder / "reference.py").read_text(encoding="utf-8")
+
+    def work(self, sizes: Sizes) -> Work:
+        """FLOPs and compulsory bytes by the reference's meaning: the figures that score."""
+        result: Work = _module(self.folder, "work").work(**sizes)
+        return result
+
+    def work_published(self, sizes: Sizes) -> Work:
+        """FLOPs and bytes as published with the paper: a check, never a score."""
+        result: Work = _module(self.folder, "work").work_published(**sizes)
+        return result
+
+    def make_inputs(self, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
+        """Named inputs in the order of `forward`'s parameters, all on `device`."""
+        result: dict[str, Tensor] = _module(self.folder, "inputs").make_inputs(
+            **sizes, seed=seed, device=device
+        )
+        return result
+
+    def corners(self, sizes: Sizes) -> dict[str, Sizes]:
+        """Named corner cases of a shape, each with the sizes it runs at."""
+        result: dict[str, Sizes] = _module(self.folder, "inputs").corners(**sizes)
+        return result
+
+    def make_corner(self, name: str, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
+        """The inputs of the corner case `name` at the sizes that `corners` gave for it."""
+        result: dict[str, Tensor] = _module(self.folder, "inputs").make_corner(
+            name, **sizes, seed=seed, device=device
+        )
+        return result
+
+    def outputs(self, sizes: Sizes) -> tuple[OutputSpec, ...]:
+        """Shape and dtype of every output, in the order that `forward` returns them."""
+        result: tuple[OutputSpec, ...] = _module(self.folder, "inputs").outputs(**sizes)
+        return result
+
+    def neighbours(self, sizes: Sizes, rng: random.Random) -> tuple[Sizes, Sizes]:
+        """Two hidden sizes near `sizes`, drawn anew for each run."""
+        result: tuple[Sizes, Sizes] = _module(self.folder, "oracle").neighbours(rng, **sizes)
+        return result
+
+    def expected_rows(self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor) -> Mapping[str, Any]:
+        """`Expected` of each output for the rows `index` of its leading dimension, in float64."""
+        result: Mapping[str, Any] = _module(self.folder, "oracle").expected_rows(inputs, sizes, index)
+        return result
+
+    def judge_rows(
+        self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor, outputs: Mapping[str, Tensor]
+    ) -> str | None:
+        """What is wrong with `outputs` (rows `index`), "" if nothing; None where `expected_rows` decides alone."""
+        judge = getattr(_module(self.folder, "oracle"), "judge_rows", None)
+        return None if judge is None else str(judge(inputs, sizes, index, outputs))
+
+
+def names(root: Path = HERE) -> tuple[str, ...]:
+    """The names of the operators under `root`, sorted."""
+    return tuple(sorted(p.parent.name for p in root.glob("*/operator.toml")))
+
+
+@cache
+def load(name: str, root: Path = HERE) -> Operator:
+    """The operator `name` of `root`; `UserError` if unknown, `ProblemError` if its files are malformed."""
+    if name not in names(root):
+        raise UserError(f"no operator {name!r}", hint=f"known: {', '.join(names(root)) or 'none'}")
+    folder = root / name
+    for file in SOURCES:
+        if not (folder / file).is_file():
+            raise ProblemError(f"{folder} has no {file}", hint="an operator needs all of " + ", ".join(SOURCES))
+    shapes = _toml(folder / "shapes.toml").get("shape", [])
+    operator = Operator(
+        folder=folder,
+        spec=_record(OperatorSpec, _toml(folder / "operator.toml"), folder / "operator.toml"),
+        shapes=tuple(_record(Shape, {"operator": name, **s}, folder / "shapes.toml") for s in shapes),
+        provenance=_record(Provenance, _toml(folder / "provenance.toml"), folder / "provenance.toml"),
+    )
+    if operator.spec.name != name:
+        raise ProblemError(f"{folder / 'operator.toml'} names {operator.spec.name!r}, its folder {name!r}")
+    if not operator.shapes:
+        raise ProblemError(f"{folder / 'shapes.toml'} lists no shape")
+    return operator
+
+
+def content_sha256(root: Path = HERE) -> str:
+    """The hash of every source file of every operator under `root`."""
+    digest = hashlib.sha256()
+    for name in names(root):
+        for file in SOURCES:
+            path = root / name / file
+            data = path.read_bytes() if path.is_file() else b""
+            digest.update(f"{name}/{file} {len(data)}\n".encode())
+            digest.update(data)
+    return digest.hexdigest()
+
+
+@cache
+def _module(folder: Path, stem: str) -> ModuleType:
+    name = f"roofmark_operator_{folder.name}_{stem}_{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, folder / f"{stem}.py")
+    if spec is None or spec.loader is None:
+        raise ProblemError(f"{folder / stem}.py can't be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path} is not TOML: {error}") from error
+
+
+def _record(kind: type[R], data: dict[str, Any], path: Path) -> R:
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ProblemError(f"{path}: {where}: {first['msg']}") from error
