@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-cuda dev lint types layers docs check clean
+.PHONY: demo test test-slow test-cuda dev lint types layers docs docs-check check clean
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 15,16,20,28,35,44
@@ -34,8 +34,10 @@ layers: $(VENV)/.ready-dev
 docs: $(VENV)/.ready-dev
 	$(BIN)/python docs/generate.py
 
-check: test lint types layers
+docs-check: $(VENV)/.ready-dev
 	$(BIN)/python docs/generate.py --check
+
+check: test lint types layers docs-check
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Roofmark needs Python 3.11 or newer; name it with: make demo PYTHON=python3.12" >&2; exit 2; }
