@@ -6,9 +6,11 @@ the runner loads before the candidate, inside the sandbox; see `docs/backends.md
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -55,17 +57,18 @@ def load(name: str) -> Backend:
     if name not in names():
         raise UserError(f"no backend {name!r}", hint=f"known: {', '.join(names())}")
     found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-    if found:
-        backend: Backend = found[0].load()
-    else:  # run from a source tree that was never installed
-        backend = importlib.import_module(f"roofmark.backends.{name}").BACKEND
-    return backend
+    try:
+        # a source tree that was never installed has no entry points
+        place = found[0].load() if found else importlib.import_module(f"roofmark.backends.{name}").BACKEND
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"backend {name} can't be loaded: {error}", hint="reinstall its package") from error
+    if not isinstance(place, Backend):
+        raise UserError(f"backend {name} is no Backend record", hint="its entry point must name one")
+    return place
 
 
 def detect(source: str, device: str) -> Backend:
     """The backend whose modules the candidate's `source` imports and that runs on `device`."""
-    import ast
-
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -76,7 +79,11 @@ def detect(source: str, device: str) -> Backend:
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported.add(node.module.split(".")[0])
-    fitting = [b for b in map(load, names()) if device in b.devices]
+    fitting = []
+    for name in names():
+        with suppress(UserError):  # a broken plug-in must not stand in the way of the others
+            backend = load(name)
+            fitting += [backend] if device in backend.devices else []
     for backend in fitting:
         if imported & {m.split(".")[0] for m in backend.modules}:
             return backend

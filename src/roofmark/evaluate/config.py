@@ -1,0 +1,25 @@
+"""The figures of a run that two runs must share to be compared."""
+
+from __future__ import annotations
+
+from roofmark.records import Record
+
+
+class Config(Record):
+    """How hard the referee looks. Times in s; widths are shares of the median."""
+
+    seeds: int = 5
+    null_calls: int = 7
+    min_calls: int = 15
+    max_calls: int = 150
+    timing_s: float = 4.0
+    target_half_width: float
+    processes: int = 3
+    time_budget_ratio: float = 10.0
+    first_call_s: float = 180.0
+    call_s: float = 20.0
+
+    @classmethod
+    def for_device(cls, device: str) -> Config:
+        """The usual figures: a CPU shared with other guests is given a wider interval than a GPU."""
+        return cls(target_half_width=0.05) if device == "cpu" else cls(target_half_width=0.01)

