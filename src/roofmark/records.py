@@ -275,65 +275,119 @@ class Manifest(Record):
 
 
 class ShapeScore(Record):
-    """The figures of one shape. `s` is None where the shape has none (failed, stand-in, incomplete)."""
+    """The figures of one shape.
+
+    `s` is what enters the operator's median: S if it passed, 0 if `unstable`, None for all others.
+    `s_strict` is S if it passed, 0 if it failed, None for a stand-in or where the run is incomplete.
+    `counts_compiled` and `counts_correct` say how it counts in the rates; None: not at all.
+    `status` is `missing` where the run holds no verdict, and `impossible` where S turned out above 1.
+    Times are µs; `adoption` is the share of device time in code of the target language.
+    """
 
     operator: str
     shape_id: str
     dims: dict[str, Any]
     stand_in: bool
-    status: Status
+    status: Status | Literal["missing"]
+    gate: Gate | None
     compiled: Compiled
-    t_sol_us: float
+    counts_compiled: bool | None
+    counts_correct: bool | None
+    intensity: float | None
+    t_sol_us: float | None
     time_us: float | None
     interval_us: Interval | None
     s: float | None
+    s_strict: float | None
     s_interval: Interval | None
     s_attainable: float | None
+    eager_us: float | None
     eager_s: float | None
     speedup_over_eager: float | None
+    baseline_us: float | None
+    baseline_s: float | None
+    speedup_over_baseline: float | None
     adoption: float | None
     message: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class OperatorScore(Record):
-    """The figures of one operator. Rates count failed shapes as 0; `s` is the median over those that passed."""
+    """The figures of one operator: each the median over the shapes where it is defined, None where none is.
+
+    `s` is 0 where shapes were scored and none passed. `weight` is normalised. `shapes` are those asked for,
+    out of `shapes_of_release`; `scored` of them have an `s_strict`, `passed` ended `ok` (stand-ins too).
+    Rates count a failed shape as 0; `counts` maps each status to how many shapes ended so. `regime` is
+    `memory`, `compute` or `index`; `unknown` where no shape was judged.
+    """
 
     operator: str
     weight: float
     shapes: int
+    shapes_of_release: int
+    stand_ins: int
+    scored: int
     passed: int
-    compile_rate: float
-    compile_rate_without_fallbacks: float
-    correct_rate: float
+    compile_rate: float | None
+    compile_rate_without_fallbacks: float | None
+    correct_rate: float | None
     s: float | None
     s_strict: float | None
     s_interval: Interval | None
     s_attainable: float | None
     eager_s: float | None
-    adoption: float | None
     speedup_over_eager: float | None
+    baseline_s: float | None
+    speedup_over_baseline: float | None
+    adoption: float | None
     regime: str
     counts: dict[str, int]
 
 
 class RunScore(Record):
-    """The figures of a run. `s_agg` is None unless the run is complete and covers the release."""
+    """The figures of a run.
 
+    `s_agg` and its companions are None unless the run is complete and covers the release; the three
+    `_covered` are the same means over the operators scored so far, to be shown with `weight_covered`.
+    Rates are means over operators, ratios medians, each over the `_operators` where it is defined. `dtypes`
+    are those that the shapes' arithmetic uses. `incomplete` says why the run is not complete, `notes` what
+    else a reader should know.
+    """
+
+    schema_: int = Field(SCHEMA, alias="schema")
     run_id: str
     release: str
     release_sha256: str
     device: str
     backend: str
+    isolation: Isolation
+    roofline: Roofline | None
+    roofline_source: str
+    dtypes: tuple[str, ...]
     complete: bool
     partial: bool
     ranked: bool
     weight_covered: float
     compile_rate: float | None
+    compile_rate_without_fallbacks: float | None
     correct_rate: float | None
     adoption: float | None
     adoption_operators: int
+    speedup_over_eager: float | None
+    speedup_over_eager_operators: int
+    speedup_over_baseline: float | None
+    speedup_over_baseline_operators: int
     s_agg: float | None
+    s_agg_interval: Interval | None
     s_strict_agg: float | None
+    eager_s_agg: float | None
+    baseline_s_agg: float | None
+    s_covered: float | None
+    s_strict_covered: float | None
+    eager_s_covered: float | None
     operators: tuple[OperatorScore, ...]
     shapes: tuple[ShapeScore, ...]
+    incomplete: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)

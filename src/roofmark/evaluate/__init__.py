@@ -10,9 +10,7 @@ from roofmark.evaluate.config import Config
 from roofmark.evaluate.limits import limits_of
 from roofmark.evaluate.progress import Progress, Watch
 from roofmark.evaluate.request import Request, manifest_of
-from roofmark.evaluate.seeds import Seeds
-from roofmark.evaluate.steps import Steps, open_device
-from roofmark.store import StoredRun, load_run, open_run, pending
+from roofmark.store import Run, StoredRun, load_run, open_run, pending
 
 __all__ = ["Config", "Progress", "Request", "Watch", "evaluate"]
 
@@ -21,14 +19,28 @@ def evaluate(
     request: Request, out: Path, watch: Watch, entropy: Callable[[int], bytes] = secrets.token_bytes
 ) -> StoredRun:
     """The run at `out`, new or resumed, once every shape asked for has its verdict there."""
+    # torch is imported here and not above: whatever is wrong with a request is told at once
+    from roofmark.evaluate.seeds import Seeds
+    from roofmark.evaluate.steps import Steps, open_device
+
     limits = limits_of(request.device)
     with open_run(out, manifest_of(request, limits.fixed)) as run:
         for repair in run.repairs:
             watch(Progress(repair, note=True))
         todo = pending(run)
+        if run.resumed:
+            watch(Progress(resumed(run, len(todo)), note=True))
         if todo:
             limits.measure(run, watch)
             steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
             steps.work_off(todo)
             limits.measure(run, watch)
     return load_run(out)
+
+
+def resumed(run: Run, pending: int) -> str:
+    """What is said of a run that was there before."""
+    if not pending:
+        return f"{run.path} is finished: this is its stored result, and nothing was run"
+    judged = len(run.standing)
+    return f"resuming {run.path}: {judged} of {judged + pending} verdicts are there"

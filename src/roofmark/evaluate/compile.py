@@ -16,7 +16,7 @@ from roofmark.backends import Backend
 from roofmark.evaluate.judge import MAIN, Judge, Outcome, Task, setup
 from roofmark.evaluate.session import Session
 from roofmark.records import Artefact, Compiled, Status
-from roofmark.sandbox.process import CandidateEnded, Sandbox
+from roofmark.sandbox.process import CandidateEnded, Sandbox, plain
 
 MAX_ARTEFACT_BYTES = 64 << 20
 MAX_FILES = 4096
@@ -50,7 +50,7 @@ def compile_shape(sandbox: Sandbox, task: Task) -> Compilation:
             status = Status.COMPILE_ERROR  # a file that does not load has no kernel
         return Compilation(Compiled.FAILED, status=status, message=end.message)
     kernels = answer.get("kernels")
-    names = [str(k) for k in kernels] if isinstance(kernels, list) else []
+    names = [plain(k, 200) for k in kernels[:256]] if isinstance(kernels, list) else []
     if not names:
         return Compilation(Compiled.FALLBACK)
     artefacts = collect(sandbox.cache_dir, sandbox.backend, names)
@@ -76,7 +76,7 @@ def collect(cache: Path, backend: Backend, kernels: list[str]) -> tuple[Artefact
     names = sorted(os.listdir(folder))[:MAX_FILES] if folder.is_dir() and not folder.is_symlink() else []
     for name in names:
         path = folder / name
-        if path.suffix not in backend.artefact_suffixes or not name.startswith(stems):
+        if path.suffix not in backend.artefact_suffixes or not name.startswith(stems) or not name.isprintable():
             continue
         data = read_plain(path)
         if data is not None:

@@ -59,17 +59,7 @@ def read_candidate(file: str, operator: Operator) -> Candidate:
     if not path.exists() and file in ("oracle", "noop"):
         built_in = operator.reference_text().encode() if file == "oracle" else NOOP.read_bytes()
         return Candidate(file, built_in)
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        raise UserError(f"can't read {file}: {error.strerror}") from error
-    with os.fdopen(fd, "rb") as opened:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise UserError(f"{file} is no plain file", hint="name one Python file with class Model")
-        if info.st_size > MAX_CANDIDATE_BYTES:
-            raise UserError(f"{file} is larger than {MAX_CANDIDATE_BYTES >> 20} MiB")
-        source = opened.read(MAX_CANDIDATE_BYTES)
+    source = read_plain_file(path)
     try:
         text = source.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -79,13 +69,30 @@ def read_candidate(file: str, operator: Operator) -> Candidate:
     return Candidate(path.name, source)
 
 
+def read_plain_file(path: Path) -> bytes:
+    """The bytes of a regular file of bounded size; `UserError` for anything else, which is never waited for."""
+    name, hint = repr(str(path)), "name one Python file with class Model"
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{name} is no plain file", hint=hint)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise UserError(f"{name} is no plain file", hint=hint)
+            source = opened.read(MAX_CANDIDATE_BYTES + 1) or b""
+    except (OSError, ValueError) as error:
+        raise UserError(f"can't read {name}: {getattr(error, 'strerror', None) or error}", hint=hint) from error
+    if len(source) > MAX_CANDIDATE_BYTES:
+        raise UserError(f"{name} is larger than {MAX_CANDIDATE_BYTES >> 20} MiB", hint=hint)
+    return source
+
+
 def choose_shapes(operator: Operator, ids: str | None) -> tuple[Shape, ...]:
     """The shapes that a comma-separated list of ids names, in the operator's order; all where it is None."""
     if ids is None:
         return operator.shapes
-    wanted = [part.strip() for part in ids.split(",") if part.strip()]
-    if not wanted:
-        raise UserError("--shapes names no shape", hint=f"{operator.name} has {len(operator.shapes)} shapes")
+    wanted = [part.strip() for part in ids.split(",")]
+    if "" in wanted:
+        raise UserError(f"--shapes {ids!r} lacks an id", hint="write ids with commas between them, as in 0,3")
     named = {operator.shape(one).shape_id for one in wanted}
     return tuple(shape for shape in operator.shapes if shape.shape_id in named)
 

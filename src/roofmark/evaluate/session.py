@@ -12,7 +12,7 @@ from torch import Tensor
 
 from roofmark.operators import Operator, Sizes
 from roofmark.records import Status
-from roofmark.sandbox.process import CandidateEnded, Child
+from roofmark.sandbox.process import CandidateEnded, Child, plain
 from roofmark.sandbox.runner_devices import ANSWERED, ENQUEUED, GATE, READY, STARTED
 from roofmark.sandbox.shared import Device, Shared
 
@@ -138,13 +138,27 @@ class Session:
 def number(answer: dict[str, Any], key: str) -> float:
     """A number of an answer, NaN where it is none: judged, not trusted."""
     value = answer.get(key)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
 
 
 def kinds_of(answer: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """The descriptions of what a forward returned."""
     kinds = answer.get("outputs")
-    return tuple(k for k in kinds if isinstance(k, dict)) if isinstance(kinds, list) else ()
+    return tuple(kind_of(k) for k in kinds[:64] if isinstance(k, dict)) if isinstance(kinds, list) else ()
+
+
+def kind_of(said: dict[str, Any]) -> dict[str, Any]:
+    """A description with nothing in it but short plain texts and lists of whole numbers."""
+    kind: dict[str, Any] = {key: plain(said.get(key), 160) for key in ("type", "dtype", "device")}
+    for key in ("shape", "stride"):
+        if isinstance(said.get(key), list):
+            kind[key] = [n if type(n) is int and abs(n) < 1 << 63 else -1 for n in said[key][:16]]
+    return kind
 
 
 def poison(tensor: Tensor) -> None:

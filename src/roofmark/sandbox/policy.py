@@ -17,7 +17,7 @@ from pathlib import Path
 
 from roofmark.errors import IsolationError
 from roofmark.records import Isolation
-from roofmark.sandbox import seccomp
+from roofmark.sandbox import folders, seccomp
 
 HERE = Path(__file__).parent
 GIB = 1 << 30
@@ -103,7 +103,8 @@ def environment(policy: Policy) -> dict[str, str]:
 
 def prepare_folder(probe: Path) -> Path:
     """A fresh folder with what goes inside: the runner, its devices, the probe, an empty cache and scratch."""
-    folder = Path(tempfile.mkdtemp(prefix="roofmark-"))
+    folders.sweep()
+    folder = folders.make()
     for name in ("inside", "cache", "scratch"):
         (folder / name).mkdir()
     for name in INSIDE:
@@ -214,7 +215,7 @@ def works(level: Isolation) -> str:
     """Why the level does not work here, or "" where it does."""
     if level is Isolation.BUBBLEWRAP and bwrap() is None:
         return "no bwrap binary"
-    folder = Path(tempfile.mkdtemp(prefix="roofmark-"))
+    folder = folders.make()
     try:
         for name in ("inside", "cache", "scratch"):
             (folder / name).mkdir()

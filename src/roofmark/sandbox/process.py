@@ -21,8 +21,8 @@ from typing import IO, NoReturn
 from roofmark.backends import Backend
 from roofmark.errors import CandidateError, DeviceError
 from roofmark.records import Isolation, Status
+from roofmark.sandbox import folders, seccomp
 from roofmark.sandbox import policy as policies
-from roofmark.sandbox import seccomp
 from roofmark.sandbox.policy import Policy
 from roofmark.sandbox.runner import Message, copy_tree, receive, send
 from roofmark.sandbox.runner_devices import PAGE_BYTES
@@ -70,6 +70,7 @@ class Sandbox:
     ) -> None:  # fmt: skip
         self.backend = backend
         self.folder = policies.prepare_folder(backend.probe)
+        self.held = folders.hold(self.folder)
         if isolation is Isolation.BUBBLEWRAP:
             for name in ("cache", "scratch"):
                 (self.folder / name).chmod(0o777)
@@ -198,6 +199,9 @@ class Sandbox:
         """Ends everything and removes the folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.held >= 0:
+            os.close(self.held)
+            self.held = -1
 
 
 class Child:
@@ -282,7 +286,7 @@ class Child:
         if how.reason in ("memory", "processes"):
             raise CandidateEnded(Status.OUT_OF_MEMORY, f"over the limit of {how.reason}")
         if how.reason == "asked":
-            raise CandidateEnded(Status.TIMEOUT, "killed: out of time")
+            raise CandidateEnded(Status.CRASH, "the runner closed its channel")
         what = f"killed by signal {how.signal}" if how.signal else f"exited with code {how.code} without an answer"
         raise CandidateEnded(Status.CRASH, f"{how.reason or what}{said}")
 

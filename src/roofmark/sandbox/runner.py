@@ -100,7 +100,7 @@ def zygote(control: socket.socket, config: Message) -> None:
         if config["keep_cache"]:
             copy_tree(f"{config['scratch']}/cache", config["cache"], config["scratch_bytes"])
         # what can't be removed would meet the next candidate: this zygote ends, and its folders with it
-        report["spoilt"] = not all([empty(place) for place in scratch_places(config)])
+        report["spoilt"] = not all(empty(place) for place in scratch_places(config))
         with suppress(BrokenPipeError, ConnectionResetError):
             send(control, report)
         if report["spoilt"]:
