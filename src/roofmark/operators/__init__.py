@@ -66,7 +66,11 @@ class Operator:
 
     def reference_text(self) -> str:
         """The source of the reference `Model`: the visible meaning, and the `oracle` candidate."""
-        return (self.folder / "reference.py").read_text(encoding="utf-8")
+        path = self.folder / "reference.py"
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ProblemError(f"{path} can't be read: {error}") from error
 
     def work(self, sizes: Sizes) -> Work:
         """FLOPs and compulsory bytes by the reference's meaning: the figures that score."""
@@ -80,9 +84,7 @@ class Operator:
 
     def make_inputs(self, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
         """Named inputs in the order of `forward`'s parameters, all on `device`."""
-        result: dict[str, Tensor] = _module(self.folder, "inputs").make_inputs(
-            **sizes, seed=seed, device=device
-        )
+        result: dict[str, Tensor] = _module(self.folder, "inputs").make_inputs(**sizes, seed=seed, device=device)
         return result
 
     def corners(self, sizes: Sizes) -> dict[str, Sizes]:
@@ -92,9 +94,7 @@ class Operator:
 
     def make_corner(self, name: str, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
         """The inputs of the corner case `name` at the sizes that `corners` gave for it."""
-        result: dict[str, Tensor] = _module(self.folder, "inputs").make_corner(
-            name, **sizes, seed=seed, device=device
-        )
+        result: dict[str, Tensor] = _module(self.folder, "inputs").make_corner(name, **sizes, seed=seed, device=device)
         return result
 
     def outputs(self, sizes: Sizes) -> tuple[OutputSpec, ...]:
@@ -115,7 +115,11 @@ class Operator:
     def judge_rows(
         self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor, outputs: Mapping[str, Tensor]
     ) -> str | None:
-        """What is wrong with `outputs` (rows `index`), "" if nothing; None where `expected_rows` decides alone."""
+        """What is wrong with `outputs` (rows `index`), "" if nothing; None where `expected_rows` decides.
+
+        An operator that has this checker is judged by it alone: its answers are not unique, and what
+        `expected_rows` gives is one right answer of several.
+        """
         judge = getattr(_module(self.folder, "oracle"), "judge_rows", None)
         return None if judge is None else str(judge(inputs, sizes, index, outputs))
 
@@ -135,22 +139,27 @@ def load(name: str, root: Path = HERE) -> Operator:
         if not (folder / file).is_file():
             raise ProblemError(f"{folder} has no {file}", hint="an operator needs all of " + ", ".join(SOURCES))
     shapes = _toml(folder / "shapes.toml").get("shape", [])
+    if not isinstance(shapes, list) or not all(isinstance(s, dict) for s in shapes):
+        raise ProblemError(f"{folder / 'shapes.toml'}: shape is no list of tables", hint="write [[shape]]")
     operator = Operator(
         folder=folder,
         spec=_record(OperatorSpec, _toml(folder / "operator.toml"), folder / "operator.toml"),
-        shapes=tuple(_record(Shape, {"operator": name, **s}, folder / "shapes.toml") for s in shapes),
+        shapes=tuple(_record(Shape, {**s, "operator": name}, folder / "shapes.toml") for s in shapes),
         provenance=_record(Provenance, _toml(folder / "provenance.toml"), folder / "provenance.toml"),
     )
     if operator.spec.name != name:
         raise ProblemError(f"{folder / 'operator.toml'} names {operator.spec.name!r}, its folder {name!r}")
     if not operator.shapes:
         raise ProblemError(f"{folder / 'shapes.toml'} lists no shape")
+    ids = [shape.shape_id for shape in operator.shapes]
+    if len(set(ids)) < len(ids):
+        raise ProblemError(f"{folder / 'shapes.toml'} lists a shape_id twice")
     return operator
 
 
 def content_sha256(root: Path = HERE) -> str:
-    """The hash of every source file of every operator under `root`."""
-    digest = hashlib.sha256()
+    """The hash of every source file of every operator under `root`, and of the draws that they share."""
+    digest = hashlib.sha256((HERE / "draw.py").read_bytes())
     for name in names(root):
         for file in SOURCES:
             path = root / name / file
@@ -168,15 +177,21 @@ def _module(folder: Path, stem: str) -> ModuleType:
         raise ProblemError(f"{folder / stem}.py can't be loaded")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ProblemError(f"{folder / stem}.py can't be loaded: {type(error).__name__}: {error}") from error
     return module
 
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProblemError(f"{path} is not TOML: {error}") from error
+    except OSError as error:
+        raise ProblemError(f"{path} can't be read: {error.strerror}") from error
 
 
 def _record(kind: type[R], data: dict[str, Any], path: Path) -> R:

@@ -1,0 +1,75 @@
+"""Random inputs and hidden sizes. Seeds have up to 128 bits; each named stream of a seed is independent.
+
+A stream is keyed by BLAKE2b over the seed and the stream's name. On CPU the bits are numpy's Philox under all
+128 bits of the key, on CUDA torch's Philox under the low 64: the same seed gives other values there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The random streams of one seed on one device."""
+
+    seed: int
+    device: str
+
+    def key(self, name: str) -> int:
+        """128 bits that name one stream of this seed."""
+        digest = hashlib.blake2b(f"{self.seed}/{name}".encode(), digest_size=16).digest()
+        return int.from_bytes(digest, "little")
+
+    def bits(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Values of the integer type `dtype`, every bit pattern equally likely."""
+        count = math.prod(shape)
+        words = -(-count * dtype.itemsize // 8)
+        if torch.device(self.device).type == "cpu":
+            raw = numpy.random.Philox(key=self.key(name)).random_raw(words)
+            wide = torch.from_numpy(raw.view(numpy.int64))
+        else:
+            source = torch.Generator(self.device).manual_seed(self.key(name) & (2**64 - 1))
+            wide = torch.empty(words, dtype=torch.int64, device=self.device)
+            wide.random_(-(2**63), None, generator=source)
+        return wide.view(dtype)[:count].view(*shape)
+
+    def uniform(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32, scale: float = 1.0
+    ) -> Tensor:
+        """Values of `dtype` spread evenly over -`scale` to `scale`."""
+        narrow = dtype.itemsize <= 2
+        whole = self.bits(name, shape, torch.int16 if narrow else torch.int32)
+        return whole.to(dtype).mul_(scale * 2.0 ** (-15 if narrow else -31))
+
+    def between(self, name: str, shape: Sequence[int], low: float, high: float) -> Tensor:
+        """float32 values spread evenly over `low` to `high`."""
+        return self.uniform(name, shape).mul_((high - low) / 2).add_((high + low) / 2)
+
+    def permutation(self, name: str, count: int) -> Tensor:
+        """The numbers 0 to `count` - 1 in random order, int64."""
+        return torch.argsort(self.bits(name, (count,), torch.int64))
+
+
+def near(rng: random.Random, count: int, *, most: int = 641) -> tuple[int, int]:
+    """Two distinct odd counts near `count`, neither equal to it nor a power of two, at most about `most`."""
+    base = min(count, most)
+    low, high = max(3, base * 3 // 4), max(9, base * 5 // 4)
+    odd = [n for n in range(low | 1, high + 1, 2) if n != count]
+    first, second = rng.sample(odd, 2)
+    return first, second
+
+
+def chunks(rows: int, bytes_per_row: int, *, budget: int = 1 << 25) -> Iterator[slice]:
+    """Slices that cover `rows`, each of at least one row and at most about `budget` bytes."""
+    step = max(1, budget // max(1, bytes_per_row))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))

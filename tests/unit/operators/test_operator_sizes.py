@@ -1,0 +1,123 @@
+"""Stand-ins, neighbours, corner cases and streams keep their rules."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from operator_check import NAMES, SEED, cost, small_sizes
+
+from roofmark import operators
+from roofmark.operators import Sizes
+from roofmark.operators.draw import Draw, chunks, near
+
+SECONDS = 0.1
+FLOOR = 257
+# Eager temporaries, mostly float32, against the compulsory bytes.
+BYTES, TEMPORARIES = 1e9, 8
+
+
+def _count(name: str, sizes: Sizes) -> int:
+    """The tokens, rows, sequences or length that a stand-in lowers."""
+    if name == "silu_and_mul":
+        return int(sizes["shape"][0])
+    if name == "attention_forward":
+        return int(sum(sizes["seq_lens"]))
+    return int(sizes[{"block_scaled_mm": "m", "paged_attention_decode": "num_seqs"}.get(name, "token_count")])
+
+
+def _fixed(name: str, sizes: Sizes) -> dict[str, Any]:
+    """All that a stand-in must keep."""
+    if name == "silu_and_mul":
+        return {"width": sizes["shape"][1]}
+    lowered = {"token_count", "m", "num_seqs", "seq_lens"}
+    return {key: value for key, value in sizes.items() if key not in lowered}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stand_in_lowers_counts_alone_and_no_more_than_it_must(name: str) -> None:
+    operator = operators.load(name)
+    for shape in operator.shapes:
+        sizes, full = small_sizes(shape), _count(name, shape.sizes)
+        count = _count(name, sizes)
+        assert operator.work(sizes).bytes_total * TEMPORARIES < BYTES or count <= FLOOR
+        if shape.stand_in is None:
+            assert cost(operator, sizes) <= SECONDS or full <= FLOOR
+            continue
+        assert set(shape.stand_in) <= set(shape.dims)
+        assert _fixed(name, sizes) == _fixed(name, shape.sizes)
+        assert FLOOR <= count < full
+        assert count % 2 == 1
+        assert cost(operator, shape.sizes) > SECONDS
+        assert cost(operator, sizes) <= SECONDS or count == FLOOR
+        assert cost(operator, sizes) > 0.95 * SECONDS or count == FLOOR
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_neighbours_are_new_odd_and_not_much_dearer(name: str) -> None:
+    operator = operators.load(name)
+    for shape in operator.shapes:
+        pairs = [operator.neighbours(shape.sizes, random.Random(seed)) for seed in range(4)]
+        assert len({str(pair) for pair in pairs}) > 1
+        for sizes in pairs[0]:
+            assert sizes != shape.sizes
+            assert set(sizes) == set(shape.sizes)
+            assert _count(name, sizes) <= max(9, min(1025, 2 * _count(name, shape.sizes)))
+            assert operator.work(sizes).bytes_total <= max(2 * operator.work(shape.sizes).bytes_total, 1 << 18)
+            changed = [v for k, v in sizes.items() if v != shape.sizes[k]]
+            assert changed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_corner_cases_are_small_and_keep_what_is_fixed(name: str) -> None:
+    operator = operators.load(name)
+    for shape in operator.shapes:
+        corners = operator.corners(shape.sizes)
+        assert {"tail"} < set(corners)
+        for sizes in corners.values():
+            assert set(sizes) == set(shape.sizes)
+            assert _fixed(name, {**sizes, "ctx_len": 0}) == _fixed(name, {**shape.sizes, "ctx_len": 0}) or (
+                name == "paged_attention_decode"
+            )
+            assert _count(name, sizes) <= 131
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inputs_follow_from_the_seed_alone_and_differ_between_seeds(name: str) -> None:
+    operator = operators.load(name)
+    sizes = operator.corners(operator.shapes[0].sizes)["tail"]
+    first, again, other = (operator.make_inputs(sizes, seed=s, device="cpu") for s in (SEED, SEED, SEED + 2**100))
+    for key, value in first.items():
+        assert torch.equal(value.view(torch.uint8), again[key].view(torch.uint8))
+        assert value.is_contiguous()
+        fixed = key in ("cu_seqlens", "context_lens")
+        assert fixed == torch.equal(value.view(torch.uint8), other[key].view(torch.uint8))
+
+
+def test_bits_are_even_and_streams_do_not_meet() -> None:
+    draw = Draw(2**128 - 1, "cpu")
+    assert draw.bits("a", (5, 3), torch.uint8).shape == (5, 3)
+    bits = draw.bits("a", (1 << 16,), torch.uint8)
+    assert torch.bincount(bits.long(), minlength=256).float().sub(256).abs().max() < 100
+    assert not torch.equal(bits, draw.bits("b", (1 << 16,), torch.uint8))
+    values = draw.between("c", (1 << 16,), 2.0, 6.0)
+    assert 2.0 <= values.min() < 2.01
+    assert 5.99 < values.max() <= 6.0
+    assert draw.permutation("d", 1000).sort().values.equal(torch.arange(1000))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 128, 257, 10**6])
+def test_near_counts_are_odd_and_never_the_count(count: int) -> None:
+    for seed in range(50):
+        first, second = near(random.Random(seed), count)
+        assert first != second
+        assert count not in (first, second)
+        assert all(n % 2 and n >= 3 and n <= max(9, 1.25 * min(count, 641)) for n in (first, second))
+
+
+def test_chunks_cover_every_row_once() -> None:
+    for rows, size in ((0, 1), (1, 1 << 40), (1000, 1 << 20), (7, 0)):
+        covered = [n for part in chunks(rows, size) for n in range(rows)[part]]
+        assert covered == list(range(rows))
