@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from typer.main import get_command
 
@@ -13,25 +14,33 @@ from roofmark import hardware, operators
 from roofmark.cli import app
 
 HERE = Path(__file__).parent
-os.environ["COLUMNS"] = "100"  # the width that help texts are wrapped to
+EXIT_CODES = (
+    "| code | meaning |",
+    "|---:|---|",
+    "| 0 | done; for `evaluate`: every shape passed |",
+    "| 1 | the candidate failed on some shape |",
+    "| 2 | bad input, a broken machine or a failure of our own: one line on stderr says which |",
+    "| 130, 143, 129 | stopped by Ctrl-C, SIGTERM or a lost terminal; the same command resumes the run |",
+    "| 141 | whoever read the output has gone |",
+)
 
 
 def commands() -> str:
     """The help of every command, as Markdown."""
     parts = ["# The command line", "", "Generated from the code by `make docs`.", ""]
-    for path, command in sorted(walk(get_command(app), ("roofmark",))):
-        context = command.make_context(path[-1], [], resilient_parsing=True)
-        context.info_name = " ".join(path)
-        text = re.sub(r"[ \t]+$", "", context.get_help(), flags=re.M).strip()
-        parts += [f"## `{' '.join(path)}`", "", "```text", text, "```", ""]
+    for path, text in sorted(helps(get_command(app), "roofmark", None)):
+        parts += [f"## `{path}`", "", "```text", re.sub(r"[ \t]+$", "", text, flags=re.M).strip(), "```", ""]
+    parts += ["## Exit codes", "", *EXIT_CODES, ""]
     return "\n".join(parts)
 
 
-def walk(command: object, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], object]]:
-    """Every command below `command` with the words that call it."""
-    found = [(path, command)]
-    for name, sub in getattr(command, "commands", {}).items():
-        found += walk(sub, (*path, name))
+def helps(command: Any, name: str, parent: Any) -> list[tuple[str, str]]:
+    """The words that call each command at or below `command`, and its help."""
+    settings = command.context_settings if parent is None else {}
+    context = command.make_context(name, [], parent=parent, resilient_parsing=True, **settings)
+    found = [(context.command_path, context.get_help())]
+    for sub, below in getattr(command, "commands", {}).items():
+        found += helps(below, sub, context)
     return found
 
 
@@ -70,6 +79,7 @@ def filled(text: str, name: str, body: str) -> str:
 
 def main() -> None:
     """Writes the files, or with --check fails where one is stale."""
+    os.environ["COLUMNS"] = "80"  # help is wrapped to the terminal at hand
     wanted = {HERE / "cli.md": commands()}
     for file, name, body in (
         ("operators.md", "operators", operator_table()),

@@ -19,10 +19,6 @@ def evaluate(
     request: Request, out: Path, watch: Watch, entropy: Callable[[int], bytes] = secrets.token_bytes
 ) -> StoredRun:
     """The run at `out`, new or resumed, once every shape asked for has its verdict there."""
-    # torch is imported here and not above: whatever is wrong with a request is told at once
-    from roofmark.evaluate.seeds import Seeds
-    from roofmark.evaluate.steps import Steps, open_device
-
     limits = limits_of(request.device)
     with open_run(out, manifest_of(request, limits.fixed)) as run:
         for repair in run.repairs:
@@ -31,6 +27,10 @@ def evaluate(
         if run.resumed:
             watch(Progress(resumed(run, len(todo)), note=True))
         if todo:
+            # torch is imported here and not above: what is wrong with a request is told at once
+            from roofmark.evaluate.seeds import Seeds
+            from roofmark.evaluate.steps import Steps, open_device
+
             limits.measure(run, watch)
             steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
             steps.work_off(todo)

@@ -13,13 +13,17 @@ class Config(Record):
     min_calls: int = 15
     max_calls: int = 150
     timing_s: float = 4.0
+    host_calls: int = 5
     target_half_width: float
+    target_half_width_us: float
     processes: int = 3
     time_budget_ratio: float = 10.0
-    first_call_s: float = 180.0
+    first_call_s: float = 120.0
     call_s: float = 20.0
 
     @classmethod
     def for_device(cls, device: str) -> Config:
         """The usual figures: a CPU shared with other guests is given a wider interval than a GPU."""
-        return cls(target_half_width=0.05) if device == "cpu" else cls(target_half_width=0.01)
+        if device == "cpu":
+            return cls(target_half_width=0.05, target_half_width_us=2.0)
+        return cls(target_half_width=0.01, target_half_width_us=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,7 +105,7 @@ class Judge:
             return self.task.operator.make_corner(name, sizes, seed=seed, device=device)
         return self.task.operator.make_inputs(sizes, seed=seed, device=device)
 
-    def checked_call(self, name: str, sizes: Sizes, *, thorough: bool) -> Call:
+    def checked_call(self, name: str, sizes: Sizes, *, thorough: bool, ungated: bool = False) -> Call:
         """One call of a case on fresh inputs, all of it checked; raises `Ended` where something is wrong."""
         self.case = name
         inputs = self.draw(name, sizes)
@@ -112,13 +113,12 @@ class Judge:
             bound = self.session.bind(name, sizes, inputs, timeout_s=self.task.config.first_call_s)
             self.cases[name] = bound
         case = self.cases[name]
-        call = self.session.call(case, inputs, timeout_s=self.call_s)
+        call = self.session.call(case, inputs, timeout_s=self.call_s, ungated=ungated)
         specs = self.task.operator.outputs(sizes)
         mutable = self.task.operator.spec.legality.mutates
         for finding in (
             integrity.check_kinds(call, specs, self.task.device.name),
             integrity.check_inputs(case, inputs, mutable),
-            integrity.check_idle(call),
         ):
             self.refuse(finding)
         work = self.task.operator.work(sizes)
@@ -135,7 +135,7 @@ class Judge:
         if finding is not None:
             raise Ended(self.gate, self.case, finding)
 
-    def correctness(self) -> None:
+    def check_all(self) -> None:
         """Gate 2: hidden seeds, corner cases and hidden neighbours, in an order drawn anew."""
         task = self.task
         rng = task.seeds.rng()
@@ -149,11 +149,19 @@ class Judge:
         for name, sizes in plan:
             self.checked_call(name, sizes, thorough=True)
 
-    def performance(self, limit_us: float | None) -> performance.Samples:
+    def sample(self, limit_us: float | None) -> performance.Samples:
         """Gate 3: timed calls, each on contents that no earlier call has seen, each checked."""
         self.gate, self.call_s = Gate.PERFORMANCE, self.task.config.call_s
         one = partial(self.checked_call, MAIN, self.task.sizes, thorough=False)
         return performance.collect(one, self.task.config, limit_us)
+
+    def host_us(self, samples: performance.Samples) -> float:
+        """The median time of a forward from the host's call to the end of its work, in µs."""
+        if not self.task.device.spins:
+            return statistics.median(c.us for c in samples.calls)
+        count = self.task.config.host_calls
+        calls = [self.checked_call(MAIN, self.task.sizes, thorough=False, ungated=True) for _ in range(count)]
+        return statistics.median(c.host_us for c in calls)
 
     def attribute(self) -> dict[str, float] | None:
         """Shares of a forward's time by class of code; None where the probe can't tell."""
@@ -161,7 +169,9 @@ class Judge:
         for shared, tensor in zip(self.cases[MAIN].inputs, inputs.values(), strict=True):
             shared.view.copy_(tensor)
         self.task.device.synchronize()
-        answer = self.session.child.request({"op": "attribute", "case": MAIN}, timeout_s=self.task.config.first_call_s)
+        answer = self.session.child.request(
+            {"op": "attribute", "case": self.cases[MAIN].token}, timeout_s=self.task.config.first_call_s
+        )
         shares = answer.get("shares")
         told = {plain(k, 40): number(shares, k) for k in list(shares)[:16]} if isinstance(shares, dict) else {}
         times = {k: us for k, us in told.items() if 0 <= us < 1e12}
@@ -182,7 +192,7 @@ def judge(sandbox: Sandbox, task: Task, *, limit_us: float | None, t_sol_us: Bou
                 samples = one_process(one, limit_us)
                 doubt = integrity.check_clocks(samples.calls, one.null, task.device.name)
                 if doubt is None or doubt.status is not Status.IMPOSSIBLE:
-                    outcome.timing = performance.timing(samples, one.null, process)
+                    outcome.timing = performance.timing(samples, one.host_us(samples), one.null, process)
                     doubt = doubt or doubted(outcome.timing, samples.settled, limit_us, t_sol_us)
                 if doubt is None:
                     outcome.adoption = one.attribute()
@@ -199,8 +209,8 @@ def one_process(one: Judge, limit_us: float | None) -> performance.Samples:
     """Everything that one process is asked before its clocks are looked at."""
     one.measure_null()
     one.load()
-    one.correctness()
-    return one.performance(limit_us)
+    one.check_all()
+    return one.sample(limit_us)
 
 
 def doubted(timing: Timing, settled: bool, limit_us: float | None, t_sol_us: Bound) -> Finding | None:

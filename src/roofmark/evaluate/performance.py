@@ -10,7 +10,7 @@ from roofmark.evaluate.config import Config
 from roofmark.evaluate.integrity import Null, between
 from roofmark.evaluate.session import Call
 from roofmark.evaluate.stats import half_width, median_interval
-from roofmark.records import Timing
+from roofmark.records import Interval, Timing
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,17 @@ def collect(call: Callable[[], Call], config: Config, limit_us: float | None) ->
             return Samples(tuple(calls), settled=True)
         if len(calls) < config.min_calls:
             continue
-        if half_width(median, interval) <= config.target_half_width:
+        if known_well(median, interval, config):
             return Samples(tuple(calls), settled=True)
         if time.monotonic() - started > config.timing_s:
             break
     return Samples(tuple(calls), settled=False)
+
+
+def known_well(median_us: float, interval: Interval, config: Config) -> bool:
+    """Whether an interval is narrow enough, relatively or, for the shortest forwards, by the clock's own steps."""
+    narrow_us = (interval.high - interval.low) / 2.0 <= config.target_half_width_us
+    return narrow_us or half_width(median_us, interval) <= config.target_half_width
 
 
 def _calls(call: Callable[[], Call], count: int) -> Iterator[Call]:
@@ -44,18 +50,17 @@ def _calls(call: Callable[[], Call], count: int) -> Iterator[Call]:
         yield call()
 
 
-def timing(samples: Samples, null: Null, processes: int) -> Timing:
+def timing(samples: Samples, host_us: float, null: Null, processes: int) -> Timing:
     """The record of the timed calls of one process, the last of `processes`."""
     calls = samples.calls
     median, interval = median_interval([c.us for c in calls])
-    host, _ = median_interval([c.host_us for c in calls])
     gap, _ = median_interval([between(c) for c in calls])
     return Timing(
         samples_us=tuple(round(c.us, 3) for c in calls),
         median_us=median,
         interval_us=interval,
         processes=processes,
-        host_us=host,
+        host_us=host_us,
         referee_us=median + gap - null.least_us,
         floor_us=null.floor_us,
         host_bound_calls=sum(c.host_bound for c in calls),

@@ -56,7 +56,7 @@ class Request:
 def read_candidate(file: str, operator: Operator) -> Candidate:
     """The candidate that `file` names: a path, or `oracle` or `noop`; `UserError` where it can't be read."""
     path = Path(file)
-    if not path.exists() and file in ("oracle", "noop"):
+    if file in ("oracle", "noop") and not os.path.exists(file):
         built_in = operator.reference_text().encode() if file == "oracle" else NOOP.read_bytes()
         return Candidate(file, built_in)
     source = read_plain_file(path)
@@ -129,7 +129,7 @@ def release_root(release: str | None) -> tuple[str, Path]:
     if release is None or release == BUILT_IN:
         return BUILT_IN, operators.HERE
     root = Path(release)
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise UserError(f"no release {release!r}", hint=f"name a directory, or {BUILT_IN}")
     if not operators.names(root):
         raise UserError(f"{release} holds no operator", hint="an operator is a folder with operator.toml")

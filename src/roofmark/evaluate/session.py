@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ HOST_BOUND_S = 1e-3
 class Case:
     """Sizes and their shared inputs and outputs."""
 
-    name: str
+    token: str
     sizes: Sizes
     inputs: tuple[Shared, ...]
     outputs: tuple[Shared, ...]
@@ -39,7 +40,6 @@ class Call:
     host_us: float
     referee_us: float
     host_bound: bool
-    idle_ns: int
     kinds: tuple[dict[str, Any], ...]
     outputs: dict[str, Tensor]
 
@@ -68,68 +68,87 @@ class Session:
         outputs = self.operator.outputs(sizes)
         shared_in = tuple(self.device.share(tuple(t.shape), t.dtype) for t in inputs.values())
         shared_out = tuple(self.device.share(o.shape, getattr(torch, o.dtype)) for o in outputs)
-        case = Case(name, sizes, shared_in, shared_out, tuple(o.name for o in outputs), tuple(inputs))
+        token = secrets.token_hex(4)  # a name would tell the candidate which gate it is in
+        case = Case(token, sizes, shared_in, shared_out, tuple(o.name for o in outputs), tuple(inputs))
         self.cases[name] = case
         tensors = [s.spec() for s in (*shared_in, *shared_out)]
-        message = {"op": "bind", "case": name, "tensors": tensors, "inputs": len(shared_in)}
+        message = {"op": "bind", "case": token, "tensors": tensors, "inputs": len(shared_in)}
         fds = tuple(s.fd for s in (*shared_in, *shared_out))
         self.child.request(message, timeout_s=timeout_s, fds=fds)
         return case
 
-    def call(self, case: Case, inputs: dict[str, Tensor], *, timeout_s: float, null: bool = False) -> Call:
-        """One forward on `inputs`, whose contents the child meets only at the go."""
+    def call(
+        self, case: Case, inputs: dict[str, Tensor], *, timeout_s: float, null: bool = False, ungated: bool = False
+    ) -> Call:
+        """One forward on `inputs`: the child is stopped while they are written, and again at its answer.
+
+        `null` calls nothing. With `ungated` the gate stands open from the start, so that the host's time counts.
+        """
         self.sequence += 1
-        sequence, words = self.sequence, self.child.words
         deadline = time.monotonic() + timeout_s
-        nonce = self.child.post({"op": "call", "case": case.name, "seq": sequence, "null": null})
-        self._await(READY, sequence, nonce, deadline)
-        before = self.child.activity()
+        message = {"op": "call", "case": case.token, "seq": self.sequence, "null": null}
+        nonce = self.child.post(message)
+        self._await(READY, nonce, deadline)
+        self.child.freeze()
+        self._write(case, inputs)
+        start = time.perf_counter_ns()
+        if ungated:
+            self.child.words[GATE] = self.sequence
+        with suppress(OSError):  # a child that is gone is met below
+            self.child.channel.send(b"g")
+        self.child.thaw()
+        host_bound = False
+        if self.device.spins and not ungated:
+            self._await(STARTED, nonce, deadline)
+            host_bound = not self._spin_until(ENQUEUED, time.monotonic() + HOST_BOUND_S)
+            start = time.perf_counter_ns()
+            self.child.words[GATE] = self.sequence
+        self._await_answer(deadline)
+        end = time.perf_counter_ns()
+        self.child.freeze()
+        outputs = {n: s.view.clone() for n, s in zip(case.output_names, case.outputs, strict=True)}
+        self.device.synchronize()
+        answer = self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 1.0))
+        return Call(
+            us=number(answer, "us"), host_us=number(answer, "host_us"), referee_us=(end - start) / 1e3,
+            host_bound=host_bound, kinds=kinds_of(answer), outputs=outputs,
+        )  # fmt: skip
+
+    def _write(self, case: Case, inputs: dict[str, Tensor]) -> None:
+        """Writes the contents, poisons the outputs, and leaves the cache cold and clean."""
         for shared, tensor in zip(case.inputs, inputs.values(), strict=True):
             shared.view.copy_(tensor)
         for shared in case.outputs:
             poison(shared.view)
         self.device.flush()
         self.device.synchronize()
-        idle_ns = self.child.activity().since(before)
-        host_bound = False
-        start = time.perf_counter_ns()
-        with suppress(OSError):  # a child that is gone is met below
-            self.child.channel.send(b"g")
-        if self.device.spins:
-            self._await(STARTED, sequence, nonce, deadline)
-            host_bound = not self._spin_until(ENQUEUED, sequence, time.monotonic() + HOST_BOUND_S)
-            start = time.perf_counter_ns()
-            words[GATE] = sequence
-            while not self._spin_until(ANSWERED, sequence, time.monotonic() + 0.01):
-                if self.child.poll(0) or time.monotonic() > deadline:
-                    break
-        else:
-            self.child.poll(max(deadline - time.monotonic(), 0.0))
-        end = time.perf_counter_ns()
-        answer = self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 0.0))
-        outputs = {n: s.view.clone() for n, s in zip(case.output_names, case.outputs, strict=True)}
-        self.device.synchronize()
-        return Call(
-            us=number(answer, "us"), host_us=number(answer, "host_us"), referee_us=(end - start) / 1e3,
-            host_bound=host_bound, idle_ns=idle_ns, kinds=kinds_of(answer), outputs=outputs,
-        )  # fmt: skip
 
-    def _await(self, word: int, sequence: int, nonce: str, deadline: float) -> None:
+    def _await_answer(self, deadline: float) -> None:
+        """Waits for the answer, the end of the child, or the deadline."""
+        if not self.device.spins:
+            self.child.poll(max(deadline - time.monotonic(), 0.0))
+            return
+        while not self._spin_until(ANSWERED, time.monotonic() + 0.01):
+            if self.child.poll(0) or time.monotonic() > deadline:
+                return
+
+    def _await(self, word: int, nonce: str, deadline: float) -> None:
         """Waits until the child has reached `word` of this call, or says why it never will."""
         words = self.child.words
-        while words[word] != sequence:
-            if self.device.spins and self._spin_until(word, sequence, time.monotonic() + 1e-3):
+        while words[word] != self.sequence:
+            if self.device.spins and self._spin_until(word, time.monotonic() + 1e-3):
                 return
-            if self.child.poll(0 if self.device.spins else 5e-5) and words[word] != sequence:
+            if self.child.poll(0 if self.device.spins else 5e-5) and words[word] != self.sequence:
                 self.child.answer(nonce, timeout_s=0.0)
                 raise CandidateEnded(Status.RULE_BROKEN, "an answer came before the call was made")
             if time.monotonic() > deadline:
                 self.child.kill()
                 raise CandidateEnded(Status.TIMEOUT, "not ready for a call in time")
 
-    def _spin_until(self, word: int, sequence: int, until: float) -> bool:
+    def _spin_until(self, word: int, until: float) -> bool:
+        """Whether the child reached `word` of this call before `until`."""
         words = self.child.words
-        while words[word] != sequence:
+        while words[word] != self.sequence:
             if time.monotonic() > until:
                 return False
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -50,11 +51,9 @@ class Steps:
 
     def work_off(self, todo: list[Key]) -> None:
         """Judges every key of `todo`: gate 1 in a sandbox that is gone before the first runner starts."""
-        with self.sandbox(keep_cache=False) as runner:
-            with self.sandbox(keep_cache=True) as compiler:
+        with self.sandbox() as runner:
+            with self.sandbox(twin=runner) as compiler:
                 self.compile_all(compiler, todo)
-                compiler.stop()
-                runner.take_cache(compiler)
             self.judge_all(runner, todo)
 
     def compile_all(self, sandbox: Sandbox, todo: list[Key]) -> None:
@@ -74,6 +73,8 @@ class Steps:
                     save_artefact(self.run, name=artefact.name, kind=artefact.kind, data=data)
         except REFEREE_FAILURES as error:
             return Compilation(Compiled.NOT_RUN, status=Status.INFRASTRUCTURE, message=told(error))
+        finally:  # a runner that finds them would know that a compile step went before
+            shutil.rmtree(sandbox.cache_dir / "artefacts", ignore_errors=True)
         return found
 
     def judge_all(self, sandbox: Sandbox, todo: list[Key]) -> None:
@@ -138,9 +139,9 @@ class Steps:
         """The sizes that were run, without those that `__init__` takes alone."""
         return {k: task.sizes[k] for k in task.shape.dims}
 
-    def sandbox(self, *, keep_cache: bool) -> Sandbox:
+    def sandbox(self, *, twin: Sandbox | None = None) -> Sandbox:
         """A sandbox of this run's level."""
-        return Sandbox(self.request.isolation, self.request.device, self.request.backend, keep_cache=keep_cache)
+        return Sandbox(self.request.isolation, self.request.device, self.request.backend, twin=twin)
 
 
 def told(error: BaseException) -> str:

@@ -18,7 +18,7 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 NAMESPACES = 0x10000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x20000000 | 0x00020000
 FS_READ = 0b1101  # execute, read_file, read_dir
 FS_FILE_ONLY = 0b111 | 1 << 14 | 1 << 15
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 0x1000, 0x4000, 0x40000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 1, 2, 4, 0x4000, 0x40000
 MOUNT_SETATTR, AT_RECURSIVE, MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 442, 0x8000, 1, 2
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 
@@ -75,17 +75,13 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         raise OSError(ctypes.get_errno(), f"mount {target}")
 
 
-def arrange_mounts(scratch: str, scratch_bytes: int, writable: list[str], masked: list[str]) -> None:
+def arrange_mounts(scratch: str, scratch_bytes: int, masked: list[str]) -> None:
     """Gives a private view: read-only but for scratch and shared memory of bounded size, with its own /proc.
 
     Landlock knows nothing of chmod, utime and the like: without read-only mounts they would reach every file.
     """
     mount("none", "/", "", MS_REC | MS_PRIVATE)
-    for place in writable:
-        mount(place, place, "", MS_BIND)
     read_only("/", AT_RECURSIVE)
-    for place in writable:
-        writable_again(place)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
     for place in (scratch, "/dev/shm"):
         if os.path.isdir(place):
@@ -105,11 +101,6 @@ def set_mount(place: str, flags: int, to_set: int, to_clear: int) -> None:
 def read_only(place: str, flags: int = 0) -> None:
     """Lets nothing change under `place`."""
     set_mount(place, flags, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0)
-
-
-def writable_again(place: str) -> None:
-    """Lifts `read_only` from one mount of this namespace's own."""
-    set_mount(place, 0, 0, MOUNT_ATTR_RDONLY)
 
 
 def wait_for(pid: int) -> None:
@@ -133,7 +124,7 @@ def main() -> None:
     if init:
         wait_for(init)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    arrange_mounts(config["scratch"], config["scratch_bytes"], config["writable_places"], config["masked"])
+    arrange_mounts(config["scratch"], config["scratch_bytes"], config["masked"])
     landlock([*config["readable"], "/proc"], config["writable"])
     for capability in range(64):
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)

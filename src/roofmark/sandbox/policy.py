@@ -22,7 +22,7 @@ from roofmark.sandbox import folders, seccomp
 HERE = Path(__file__).parent
 GIB = 1 << 30
 # copied into the sandbox, and nothing else of this package
-INSIDE = ("runner.py", "runner_devices.py")
+INSIDE = ("runner.py", "runner_devices.py", "runner_files.py")
 SYSTEM = ("/usr", "/etc/ld.so.cache", "/etc/alternatives", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 LIBRARY_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
 NVIDIA_PLACES = ("/usr/local/nvidia", "/sys/bus/pci", "/sys/devices", "/sys/module/nvidia")
@@ -35,17 +35,17 @@ class Limits:
     memory_bytes: int = 12 * GIB
     address_space_bytes: int = 64 * GIB
     scratch_bytes: int = GIB
+    cache_bytes: int = GIB // 4
     max_processes: int = 256
 
 
 @dataclass(frozen=True)
 class Policy:
-    """One sandbox: its level, its limits, the folders it has and whether its compile cache is kept."""
+    """One sandbox: its level, its limits and the folders it has. Nothing in it tells one phase from another."""
 
     isolation: Isolation
     device: str
     folder: Path
-    keep_cache: bool
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -83,6 +83,8 @@ def environment(policy: Policy) -> dict[str, str]:
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": f"{policy.scratch}/tmp",
+        "LOGNAME": "candidate",  # the user has no entry in passwd, and libraries ask for a name
+        "USER": "candidate",
         "TMPDIR": f"{policy.scratch}/tmp",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
@@ -90,9 +92,6 @@ def environment(policy: Policy) -> dict[str, str]:
         "MKL_NUM_THREADS": threads,
         "NUMBA_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": "1",
-        # a pool that spins between calls would look like one that computes ahead
-        "OMP_WAIT_POLICY": "passive",
-        "KMP_BLOCKTIME": "0",
         # large freed blocks stay with the process, so that no call pays for the kernel's zeroing of pages
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_MMAP_MAX_": "0",
@@ -113,9 +112,9 @@ def prepare_folder(probe: Path) -> Path:
     return folder
 
 
-def command(policy: Policy, control_fd: int, seccomp_fd: int, config: dict[str, object]) -> list[str]:
-    """The command line that starts the zygote under the policy."""
-    inner = [sys.executable, "-I", "-B", f"{policy.inside}/runner.py", str(control_fd), json.dumps(config)]
+def command(policy: Policy, seccomp_fd: int, config: dict[str, object]) -> list[str]:
+    """The command line that starts the zygote under the policy; its standard input is its control channel."""
+    inner = [sys.executable, "-I", "-B", f"{policy.inside}/runner.py", json.dumps(config)]
     if policy.isolation is Isolation.BUBBLEWRAP:
         return [*bwrap_arguments(policy, seccomp_fd), "--", *inner]
     if policy.isolation is Isolation.NATIVE:
@@ -123,9 +122,7 @@ def command(policy: Policy, control_fd: int, seccomp_fd: int, config: dict[str, 
             "readable": [*SYSTEM, *(f"/{n}" for n in LIBRARY_LINKS), *python_places(), str(policy.folder)]
             + (list(NVIDIA_PLACES) if policy.device == "cuda" else []),
             "writable": [policy.scratch, "/dev/null", "/dev/zero", "/dev/urandom", "/dev/shm"]
-            + ([policy.cache] if policy.keep_cache else [])
             + (nvidia_devices() if policy.device == "cuda" else []),
-            "writable_places": [policy.cache] if policy.keep_cache else [],
             "masked": list(roofmark_places()),
             "scratch": policy.scratch,
             "scratch_bytes": policy.limits.scratch_bytes,
@@ -170,7 +167,7 @@ def bwrap_arguments(policy: Policy, seccomp_fd: int) -> list[str]:
     for place in roofmark_places():
         line += ["--tmpfs", place, "--remount-ro", place]
     line += ["--ro-bind", str(policy.folder / "inside"), policy.inside]
-    line += ["--bind" if policy.keep_cache else "--ro-bind", str(policy.folder / "cache"), policy.cache]
+    line += ["--ro-bind", str(policy.folder / "cache"), policy.cache]
     line += ["--chdir", policy.scratch, "--remount-ro", "/dev", "--remount-ro", "/"]
     for key, value in environment(policy).items():
         line += ["--setenv", key, value]
@@ -219,11 +216,11 @@ def works(level: Isolation) -> str:
     try:
         for name in ("inside", "cache", "scratch"):
             (folder / name).mkdir()
-        policy = Policy(level, "cpu", folder, keep_cache=False)
+        policy = Policy(level, "cpu", folder)
         with tempfile.TemporaryFile() as filter_file:
             filter_file.write(seccomp.program())
             filter_file.seek(0)
-            line = command(policy, 0, filter_file.fileno(), {})
+            line = command(policy, filter_file.fileno(), {})
             split = len(line) - 1 - line[::-1].index("--")
             line = [*line[: split + 1], sys.executable, "-I", "-c", "print('in')"]
             done = subprocess.run(

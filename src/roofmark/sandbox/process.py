@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -23,11 +24,13 @@ from roofmark.errors import CandidateError, DeviceError
 from roofmark.records import Isolation, Status
 from roofmark.sandbox import folders, seccomp
 from roofmark.sandbox import policy as policies
+from roofmark.sandbox.cache import unpack
 from roofmark.sandbox.policy import Policy
-from roofmark.sandbox.runner import Message, copy_tree, receive, send
+from roofmark.sandbox.runner import Message, receive, send
 from roofmark.sandbox.runner_devices import PAGE_BYTES
 
 POLL_S = 0.02
+FREEZE_S = 5.0
 START_S = 120.0
 TAIL_BYTES = 4000
 
@@ -49,32 +52,18 @@ class Exit:
     reason: str
 
 
-@dataclass(frozen=True)
-class Activity:
-    """The processes of a namespace and the CPU time they have used, in ns."""
-
-    pids: frozenset[int]
-    cpu_ns: int
-
-    def since(self, before: Activity) -> int:
-        """CPU time used since `before`; a process that came or went counts as a whole second."""
-        return self.cpu_ns - before.cpu_ns + 10**9 * len(self.pids ^ before.pids)
-
-
 class Sandbox:
     """A zygote under a policy. Use as a context manager: everything of it is gone at the end."""
 
     def __init__(
-        self, isolation: Isolation, device: str, backend: Backend, *, keep_cache: bool = False,
+        self, isolation: Isolation, device: str, backend: Backend, *, twin: Sandbox | None = None,
         limits: policies.Limits | None = None,
     ) -> None:  # fmt: skip
         self.backend = backend
-        self.folder = policies.prepare_folder(backend.probe)
-        self.held = folders.hold(self.folder)
-        if isolation is Isolation.BUBBLEWRAP:
-            for name in ("cache", "scratch"):
-                (self.folder / name).chmod(0o777)
-        self.policy = Policy(isolation, device, self.folder, keep_cache, limits or policies.Limits())
+        # twins share a folder, so that nothing inside tells one from the other and each sees what the other kept
+        self.folder: Path = twin.folder if twin else policies.prepare_folder(backend.probe)
+        self.held = -1 if twin else folders.hold(self.folder)
+        self.policy = Policy(isolation, device, self.folder, limits or policies.Limits())
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.tail = Tail()
@@ -105,9 +94,11 @@ class Sandbox:
         with tempfile.TemporaryFile() as filter_file:
             filter_file.write(seccomp.program())
             filter_file.seek(0)
-            line = policies.command(self.policy, theirs.fileno(), filter_file.fileno(), self.config())
+            # native isolation installs its own: a number more among the descriptors would be seen inside
+            passed = [filter_file.fileno()] if self.policy.isolation is Isolation.BUBBLEWRAP else []
+            line = policies.command(self.policy, filter_file.fileno(), self.config())
             self.process = subprocess.Popen(
-                line, pass_fds=[theirs.fileno(), filter_file.fileno()], stdin=subprocess.DEVNULL,
+                line, pass_fds=passed, stdin=theirs.fileno(),
                 stdout=write_end, stderr=write_end, env=policies.environment(self.policy),
                 start_new_session=True,
             )  # fmt: skip
@@ -142,21 +133,22 @@ class Sandbox:
             "environment": dict(self.backend.environment),
             "probe": f"{self.policy.inside}/probe.py",
             "devices": f"{self.policy.inside}/runner_devices.py",
+            "files": f"{self.policy.inside}/runner_files.py",
             "scratch": self.policy.scratch,
             "cache": self.policy.cache,
-            "keep_cache": self.policy.keep_cache,
             "own_pids": self.policy.isolation is not Isolation.UNSAFE,
             "poll_s": POLL_S,
             "memory_bytes": limits.memory_bytes,
             # CUDA reserves far more addresses than it uses
             "address_space_bytes": 0 if self.policy.device == "cuda" else limits.address_space_bytes,
             "scratch_bytes": limits.scratch_bytes,
+            "cache_bytes": limits.cache_bytes,
             "max_processes": limits.max_processes,
         }
 
     def fork(self, setup: Message, source: bytes) -> Child:
         """A new child that holds the candidate's `source`; restarts the zygote where the last child felled it."""
-        if self.process is None or (self.ready and self.process.poll() is not None):
+        if self.process is None or (self.ready and not self.empty()):
             self.stop()
             self.launch()
         if not self.ready:
@@ -191,15 +183,42 @@ class Sandbox:
             self.process = None
         self.tail.join()
 
-    def take_cache(self, other: Sandbox) -> None:
-        """Lays the cache that the candidate left in `other` where this sandbox's children find it."""
-        copy_tree(str(other.cache_dir), str(self.cache_dir), self.policy.limits.scratch_bytes)
+    def empty(self) -> bool:
+        """Whether the zygote lives and has removed all that its last child left: what stays would meet the next."""
+        with suppress(EOFError, OSError, ValueError):
+            return self.ask({"op": "empty"}).get("emptied") is True
+        return False
+
+    def keep_cache(self) -> None:
+        """Lays what the last child left in its cache, and nothing else, where this sandbox's children find it.
+
+        A zygote that can't tell keeps nothing: the candidate's loss, who felled it.
+        """
+        packed: object = None
+        fd = memory_file("pack", self.policy.limits.cache_bytes)
+        try:
+            with suppress(EOFError, OSError, ValueError):
+                packed = self.ask({"op": "pack", "room": self.policy.limits.cache_bytes}, (fd,)).get("packed")
+            with suppress(ValueError):
+                unpack(fd, packed, self.cache_dir)
+                return
+            self.stop()
+        finally:
+            os.close(fd)
+
+    def ask(self, message: Message, fds: tuple[int, ...] = ()) -> Message:
+        """The zygote's answer while it has no child; `OSError`, `EOFError` or `ValueError` where none comes."""
+        if self.control is None:
+            raise EOFError
+        self.control.settimeout(START_S)
+        send(self.control, message, fds)
+        return receive(self.control)[0]
 
     def close(self) -> None:
         """Ends everything and removes the folder."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
         if self.held >= 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self.held)
             self.held = -1
 
@@ -213,6 +232,8 @@ class Child:
         self.page = page
         self.words = memoryview(page).cast("I")
         self.exit: Exit | None = None
+        self.pids: frozenset[int] = frozenset()
+        self.frozen = False
 
     def __enter__(self) -> Child:
         return self
@@ -228,6 +249,7 @@ class Child:
     def post(self, message: Message, fds: tuple[int, ...] = ()) -> str:
         """Sends `message` and returns the nonce that its answer must carry."""
         nonce = secrets.token_hex(8)
+        self.thaw()
         try:
             send(self.channel, {**message, "nonce": nonce}, fds)
         except OSError:
@@ -237,6 +259,8 @@ class Child:
     def answer(self, nonce: str, *, timeout_s: float) -> Message:
         """The answer that carries `nonce`; a failure inside comes as `CandidateEnded`."""
         deadline = time.monotonic() + timeout_s
+        if not self.poll(0.0):
+            self.thaw()
         while not self.poll(min(max(deadline - time.monotonic(), 0.0), 1.0)):
             if time.monotonic() >= deadline:
                 self.kill()
@@ -266,11 +290,33 @@ class Child:
         ready, _, _ = select.select([control], [], [], 0)
         return not ready
 
-    def activity(self) -> Activity:
-        """What runs in the sandbox besides its zygote; nothing where /proc does not tell."""
+    def freeze(self) -> None:
+        """Stops every process of the candidate: until `thaw` it can neither look ahead nor change an answer."""
         process = self.sandbox.process
-        pids = frozenset(descendants(process.pid) if process else ()) - self.sandbox.own_pids
-        return Activity(pids, sum(cpu_ns(pid) for pid in pids))
+        if self.exit is not None or process is None:
+            return
+        self.frozen = True
+        for pid in self.pids:
+            signal_quietly(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + FREEZE_S
+        while True:
+            pids = frozenset(descendants(process.pid)) - self.sandbox.own_pids
+            moving = [pid for pid in pids if pid not in self.pids or not stopped(pid)]
+            self.pids = pids
+            if not moving:
+                return
+            for pid in moving:
+                signal_quietly(pid, signal.SIGSTOP)
+            if time.monotonic() > deadline:
+                self.kill()
+                raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
+
+    def thaw(self) -> None:
+        """Lets the candidate's processes run again."""
+        if self.frozen:
+            self.frozen = False
+            for pid in self.pids:
+                signal_quietly(pid, signal.SIGCONT)
 
     def failed(self, message: Message) -> CandidateEnded:
         """An exception inside, as the end of the shape."""
@@ -294,6 +340,7 @@ class Child:
         """How the child ended; a child that lives on is killed, at once or after a second."""
         if self.exit is not None:
             return self.exit
+        self.thaw()  # a stopped process can't end by itself
         control = self.sandbox.control
         report: Message = {}
         try:
@@ -308,8 +355,6 @@ class Child:
         except (EOFError, OSError, ValueError, AssertionError):
             self.sandbox.stop()
             report = {"reason": "the sandbox was torn down"}
-        if report.get("spoilt"):
-            self.sandbox.stop()
         self.exit = Exit(int(report.get("code", 0)), int(report.get("signal", 0)), str(report.get("reason", "")))
         return self.exit
 
@@ -378,14 +423,20 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def cpu_ns(pid: int) -> int:
-    """CPU time that all threads of a process have used, in ns; 0 where it is gone."""
-    total = 0
-    with suppress(OSError, ValueError, IndexError):
+def stopped(pid: int) -> bool:
+    """Whether no thread of a process can run: all stopped, dead or gone."""
+    with suppress(OSError, IndexError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
-                total += int(file.read().split()[0])
-    return total
+            with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+                if file.read().rsplit(b")", 1)[1].split()[0] not in b"TtZX":
+                    return False
+    return True
+
+
+def signal_quietly(pid: int, number: int) -> None:
+    """Sends a signal to a process that may be gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def memory_file(name: str, nbytes: int) -> int:

@@ -19,10 +19,11 @@ import resource
 import shutil
 import signal
 import socket
-import stat
 import sys
 import time
 import traceback
+import types
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -67,11 +68,21 @@ def receive(channel: socket.socket, max_fds: int = 0) -> tuple[Message, list[int
 # ---- the zygote --------------------------------------------------------------------------------
 
 
+def control_channel() -> socket.socket:
+    """The channel that came as standard input, which is empty from now on: its number is the same in every phase."""
+    fd = os.dup(0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return socket.socket(fileno=fd)
+
+
 def zygote(control: socket.socket, config: Message) -> None:
     """Serves fork requests until the referee hangs up."""
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     import torch
 
+    files = load_file("roofmark_files", config["files"])
     for name in config["modules"]:
         importlib.import_module(name)
     gc.collect()
@@ -82,29 +93,37 @@ def zygote(control: socket.socket, config: Message) -> None:
             message, fds = receive(control, max_fds=4)
         except EOFError:
             return
-        if message.get("op") != "fork":
-            continue
-        fill_scratch(config)
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                control.close()
-                status = child(socket.socket(fileno=fds[0]), config)
-            finally:
-                os._exit(status)
+        report: Message = {}
+        if message.get("op") == "fork":
+            fill_scratch(config, files)
+            pid = fork_child(control, fds.pop(), config)
+            report = babysit(control, pid, config)
+        elif message.get("op") == "pack":  # the child is dead: what it left lies still
+            report = {"packed": files.pack(f"{config['scratch']}/cache", fds[0], message["room"])}
+        elif message.get("op") == "empty":
+            report = {"emptied": all(empty(place) for place in scratch_places(config))}
         for fd in fds:
             os.close(fd)
-        report = babysit(control, pid, config)
-        if config["keep_cache"]:
-            copy_tree(f"{config['scratch']}/cache", config["cache"], config["scratch_bytes"])
-        # what can't be removed would meet the next candidate: this zygote ends, and its folders with it
-        report["spoilt"] = not all(empty(place) for place in scratch_places(config))
         with suppress(BrokenPipeError, ConnectionResetError):
-            send(control, report)
-        if report["spoilt"]:
-            return
+            if report:
+                send(control, report)
+
+
+def fork_child(control: socket.socket, channel_fd: int, config: Message) -> int:
+    """The pid of a new child, which serves the channel and never returns from here."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            control.close()
+            status = child(socket.socket(fileno=channel_fd), config)
+        except BaseException:  # noqa: BLE001 - the process boundary; a person may read it, nobody believes it
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(channel_fd)
+    return pid
 
 
 def babysit(control: socket.socket, pid: int, config: Message) -> Message:
@@ -205,39 +224,13 @@ def empty(place: str) -> bool:
     return not os.listdir(place)
 
 
-def fill_scratch(config: Message) -> None:
+def fill_scratch(config: Message, files: Any) -> None:
     """Lays the folders of a new child in the empty scratch, and the stored compile cache."""
     for place in scratch_places(config):
         empty(place)
     for folder in ("cache", "tmp", "work"):
         os.mkdir(f"{config['scratch']}/{folder}")
-    copy_tree(config["cache"], f"{config['scratch']}/cache", config["scratch_bytes"])
-
-
-def copy_tree(source: str, target: str, max_bytes: int, max_files: int = 20_000) -> None:
-    """Copies the regular files under `source` with their times, up to `max_bytes` and `max_files` in all.
-
-    What a candidate made unreadable, or laid too deep to be named, stays behind.
-    """
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        with suppress(OSError):
-            os.makedirs(os.path.join(target, folder), exist_ok=True)
-            for entry in list(os.scandir(os.path.join(source, folder))):
-                max_files -= 1
-                if max_files < 0:
-                    return
-                name = os.path.join(folder, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(name)
-                    continue
-                info = entry.stat(follow_symlinks=False)
-                if not stat.S_ISREG(info.st_mode) or info.st_size > max_bytes:
-                    continue
-                max_bytes -= info.st_size
-                with suppress(OSError):
-                    shutil.copy2(entry.path, os.path.join(target, name), follow_symlinks=False)
+    files.copy_tree(config["cache"], f"{config['scratch']}/cache", config["cache_bytes"])
 
 
 # ---- the child ---------------------------------------------------------------------------------
@@ -259,6 +252,7 @@ def child(channel: socket.socket, config: Message) -> int:
     os.environ.update({k: v.replace("{cache}", setup["cache"]) for k, v in config["environment"].items()})
     runner = Runner(channel, page, setup, load_file("roofmark_probe", config["probe"]), devices)
     runner.prepare(source)
+    sys.modules["__main__"] = types.ModuleType("__main__")  # a candidate that looks there finds nothing to patch
     while True:
         try:
             message, fds = receive(channel, max_fds=64)
@@ -283,18 +277,20 @@ def set_limits(config: Message) -> None:
             resource.setrlimit(limit, (value, value))
 
 
-def load_file(name: str, path: str) -> Any:
-    """The module at `path`, executed under `name`."""
+def load_file(name: str, path: str, *, findable: bool = False) -> Any:
+    """The module at `path`, executed under `name`; others can import it where it is `findable`."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    if not findable:
+        del sys.modules[name]
     return module
 
 
-def failure(error: BaseException, probe: Any) -> Message:
+def failure(error: BaseException, is_compile_error: Callable[[BaseException], bool]) -> Message:
     """An exception as a message: kind (`memory`, `compile`, `other`), type, text and the last of its trace."""
     kind = "other"
     try:
@@ -310,7 +306,7 @@ def failure(error: BaseException, probe: Any) -> Message:
         kind = "memory"
     else:
         with suppress(Exception):
-            kind = "compile" if probe.is_compile_error(error) else "other"
+            kind = "compile" if is_compile_error(error) else "other"
     with suppress(BaseException):
         trace = "".join(traceback.format_exception(error))[-2000:]
         return {"error": kind, "type": str(name)[:80], "text": text[:600], "trace": trace}
@@ -327,7 +323,8 @@ class Runner:
         self.channel = channel
         self.words = memoryview(page).cast("I")
         self.setup = setup
-        self.probe = probe
+        self.start, self.dump_kernels, self.shares = probe.start, probe.dump, probe.attribute
+        self.is_compile_error = probe.is_compile_error
         self.clock_ns = time.perf_counter_ns
         self.cases: dict[str, tuple[list[Any], list[Any]]] = {}
         self.model: Any = None
@@ -340,7 +337,7 @@ class Runner:
         with open(self.path, "wb") as file:
             file.write(source)
         os.utime(self.path, (FIXED_MTIME, FIXED_MTIME))
-        self.probe.start(self.setup["cache"])
+        self.start(self.setup["cache"])
         self.device.touch(self.setup["touch_bytes"])
 
     def serve(self, message: Message, fds: list[int]) -> Message:
@@ -355,7 +352,7 @@ class Runner:
         try:
             return handler(message, fds)
         except BaseException as error:  # noqa: BLE001 - the process boundary
-            return failure(error, self.probe)
+            return failure(error, self.is_compile_error)
 
     def bind(self, message: Message, fds: list[int]) -> Message:
         """Maps the shared inputs and outputs of a case."""
@@ -366,7 +363,7 @@ class Runner:
 
     def load(self, message: Message, fds: list[int]) -> Message:
         """Imports the candidate and builds its `Model`."""
-        module = load_file("candidate", self.path)
+        module = load_file("candidate", self.path, findable=True)
         model = module.Model(**message["init"])
         if not callable(model):
             raise TypeError("Model is not a torch.nn.Module")
@@ -424,16 +421,16 @@ class Runner:
 
     def dump(self, message: Message, fds: list[int]) -> Message:
         """The kernels of the language that the forward reached, their objects left in the cache."""
-        kernels = self.probe.dump(self.setup["cache"])
+        kernels = self.dump_kernels(self.setup["cache"])
         return {"kernels": [str(k)[:200] for k in kernels][:256]}
 
     def attribute(self, message: Message, fds: list[int]) -> Message:
         """µs of one forward by class of code, as the probe sees it."""
         arguments = [view() for view in self.cases[message["case"]][0]]
         with self.torch.no_grad():
-            shares = self.probe.attribute(lambda: self.model(*arguments), self.setup["device"])
+            shares = self.shares(lambda: self.model(*arguments), self.setup["device"])
         return {"shares": {str(k)[:40]: float(v) for k, v in list(shares.items())[:16]}}
 
 
 if __name__ == "__main__":
-    zygote(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))
+    zygote(control_channel(), json.loads(sys.argv[1]))

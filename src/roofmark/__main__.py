@@ -1,0 +1,5 @@
+"""`python -m roofmark`: the command line."""
+
+from roofmark.cli import main
+
+main()
