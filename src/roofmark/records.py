@@ -215,6 +215,7 @@ class Verdict(Record):
 
     `subject` is `candidate`, or `eager` for the PyTorch reference timed in the same run.
     `adoption` maps classes of code (the backend's name, `framework`, `other`…) to shares of device time.
+    `wall_s` is what judging took, all gates and processes of the shape together.
     """
 
     schema_: int = Field(SCHEMA, alias="schema")
@@ -385,6 +386,7 @@ class RunScore(Record):
     s_covered: float | None
     s_strict_covered: float | None
     eager_s_covered: float | None
+    median_wall_s: float | None = None
     operators: tuple[OperatorScore, ...]
     shapes: tuple[ShapeScore, ...]
     incomplete: tuple[str, ...] = ()

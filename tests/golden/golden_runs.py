@@ -34,9 +34,7 @@ HERE = Path(__file__).parent
 
 # One microsecond moves 1e6 bytes or computes 1e9 FLOP.
 G1 = Roofline(device="G1", peak_flops={"bf16": 1e15}, bandwidth_bytes_per_s=1e12)
-MEMORY = Work(
-    flops={"bf16": 10**7}, bytes_read=6 * 10**6, bytes_written=4 * 10**6
-)  # T_SOL 10 µs, 1 FLOP/byte
+MEMORY = Work(flops={"bf16": 10**7}, bytes_read=6 * 10**6, bytes_written=4 * 10**6)  # T_SOL 10 µs, 1 FLOP/byte
 COMPUTE = Work(flops={"bf16": 10**11}, bytes_read=10**6, bytes_written=10**6)  # T_SOL 100 µs
 INDEX = Work(flops={}, bytes_read=10**6, bytes_written=10**6)  # T_SOL 2 µs, no arithmetic
 CPU_WORK = Work(flops={"fp32": 10**6}, bytes_read=6 * 10**5, bytes_written=4 * 10**5)  # 1e6 bytes
@@ -88,9 +86,7 @@ def eager(operator: str, shape: int, time_us: float, work: Work = MEMORY, **fiel
     return verdict(operator, shape, Status.OK, work, subject="eager", time_us=time_us, **fields)
 
 
-def manifest(
-    run_id: str, plans: dict[str, tuple[int, int]], weights: dict[str, float], **fields: Any
-) -> Manifest:
+def manifest(run_id: str, plans: dict[str, tuple[int, int]], weights: dict[str, float], **fields: Any) -> Manifest:
     """A manifest; `plans` maps an operator to how many shapes are asked for and how many the release has."""
     given: dict[str, Any] = {
         "release": "golden",
@@ -137,9 +133,7 @@ def complete() -> Golden:
         verdict("alpha", 5, Status.OUT_OF_MEMORY, message="asked for 300 GB"),
         verdict("alpha", 6, Status.WRONG_SHAPE_OR_DTYPE, message="out is float32, not bfloat16"),
         verdict("alpha", 7, Status.NOT_FINITE, message="NaN at [0, 0]"),
-        verdict(
-            "alpha", 8, Status.WRONG_VALUES, message="3 of 409600 values off, the worst 12x the tolerance"
-        ),
+        verdict("alpha", 8, Status.WRONG_VALUES, message="3 of 409600 values off, the worst 12x the tolerance"),
         verdict("alpha", 9, Status.RULE_BROKEN, time_us=1, message="the input was written to"),
         verdict("alpha", 10, Status.OVER_TIME_BUDGET, gate=Gate.PERFORMANCE, time_us=500),
         verdict("alpha", 11, Status.UNSTABLE, gate=Gate.PERFORMANCE, time_us=25),

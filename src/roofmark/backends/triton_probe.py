@@ -86,9 +86,6 @@ def attribute(call: Callable[[], object], device: str) -> dict[str, float]:
     # not torch.profiler: that imports half of torch.compile first
     watch: Any = partial(torch.autograd.profiler.profile, use_device="cuda", use_cpu=False, use_kineto=True)
     try:
-        with watch():  # the first profile of a process starts slowly
-            call()
-            torch.cuda.synchronize()
         with _launches() as handles, watch() as profile:
             for _ in range(ROUNDS):
                 call()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roofmark.evaluate.config import Config
-from roofmark.evaluate.limits import limits_of
+from roofmark.evaluate.limits import is_open_ended, limits_of
 from roofmark.evaluate.progress import Progress, Watch
 from roofmark.evaluate.request import Request, manifest_of
 from roofmark.store import Run, StoredRun, load_run, open_run, pending
@@ -24,8 +24,9 @@ def evaluate(
         for repair in run.repairs:
             watch(Progress(repair, note=True))
         todo = pending(run)
+        unclosed = run.resumed and not todo and is_open_ended(load_run(out))
         if run.resumed:
-            watch(Progress(resumed(run, len(todo)), note=True))
+            watch(Progress(resumed(run, len(todo), unclosed), note=True))
         if todo:
             # torch is imported here and not above: what is wrong with a request is told at once
             from roofmark.evaluate.seeds import Seeds
@@ -34,13 +35,14 @@ def evaluate(
             limits.measure(run, watch)
             steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
             steps.work_off(todo)
+        if todo or unclosed:
             limits.measure(run, watch)
     return load_run(out)
 
 
-def resumed(run: Run, pending: int) -> str:
+def resumed(run: Run, pending: int, unclosed: bool) -> str:
     """What is said of a run that was there before."""
-    if not pending:
+    if not pending and not unclosed:
         return f"{run.path} is finished: this is its stored result, and nothing was run"
     judged = len(run.standing)
     return f"resuming {run.path}: {judged} of {judged + pending} verdicts are there"

@@ -33,6 +33,7 @@ class Compilation:
     artefacts: tuple[Artefact, ...] = ()
     status: Status = Status.OK
     message: str = ""
+    wall_s: float = 0.0
 
 
 def compile_shape(sandbox: Sandbox, task: Task) -> Compilation:

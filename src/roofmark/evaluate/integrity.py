@@ -16,6 +16,8 @@ from roofmark.records import OutputSpec, Status
 
 # the referee's clock against the runner's, per call and in relative terms; see docs/threats.md
 REFEREE_SLACK_US = {"cpu": 100.0, "cuda": 20.0}
+# a host_bound forward holds the host up, so that handing the outputs over starts only when it is done
+HOST_BOUND_SLACK_US = 150.0
 REFEREE_SLACK = {"cpu": 0.25, "cuda": 0.05}
 
 
@@ -99,21 +101,23 @@ def check_clocks(calls: Sequence[Call], null: Null, device: str) -> Finding | No
 
     What lies between the two clocks is the protocol's own time, which only a busy machine can lengthen. So the
     least of it is compared, over the faster half of the calls: those that place the median. Where the machine is
-    so busy that null calls scatter as widely, nobody is accused.
+    so busy that null calls scatter as widely, nobody is accused, and neither where the referee's clock shows less
+    than the runner's: then the null calls were disturbed, and a time told too long harms its teller alone.
     """
     if any(not math.isfinite(c.us) or c.us <= 0 for c in calls):
         return Finding(Status.IMPOSSIBLE, "the runner reported a time that is not positive and finite")
     faster = sorted(calls, key=lambda c: c.us)[: len(calls) // 2 + 1]
     hidden_us = min(between(c) for c in faster) - null.least_us
     told_us = statistics.median(c.us for c in calls)
-    slack_us = max(REFEREE_SLACK_US[device], REFEREE_SLACK[device] * (told_us + max(hidden_us, 0.0)))
-    if abs(hidden_us) <= slack_us:
+    waited_us = HOST_BOUND_SLACK_US if any(c.host_bound for c in faster) else 0.0
+    slack_us = waited_us + max(REFEREE_SLACK_US[device], REFEREE_SLACK[device] * (told_us + max(hidden_us, 0.0)))
+    if hidden_us <= slack_us:
         return None
     text = (
         f"the runner's clock says {told_us:.1f} us, the referee's {told_us + hidden_us:.1f} us;"
         f" {slack_us:.1f} us may lie between"
     )
-    if abs(hidden_us) <= slack_us + 5.0 * null.noise_us:
+    if hidden_us <= slack_us + 5.0 * null.noise_us:
         return Finding(Status.UNSTABLE, f"{text}, and null calls scatter by {null.noise_us:.1f} us")
     return Finding(Status.RULE_BROKEN, text)
 

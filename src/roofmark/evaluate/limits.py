@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from roofmark import hardware
 from roofmark.errors import DeviceError
@@ -10,7 +11,7 @@ from roofmark.evaluate.progress import Progress, Watch
 from roofmark.hardware.calibrate import calibrate_cpu, larger
 from roofmark.hardware.roofline import t_sol_us
 from roofmark.records import Calibration, Roofline, Work
-from roofmark.store import Run, append_calibration, load_run
+from roofmark.store import Run, StoredRun, append_calibration, load_run
 
 
 @dataclass
@@ -31,6 +32,15 @@ class Limits:
     def t_sol_us(self, work: Work) -> float:
         """The least time that `work` can take, as far as is known now, in µs."""
         return t_sol_us(work, self.fixed or larger(self.taken))
+
+
+def is_open_ended(run: StoredRun) -> bool:
+    """Whether a CPU run was cut off after its last verdict and before the calibration that closes it."""
+    if run.manifest.roofline is not None or not run.verdicts:
+        return False
+    judged = max(datetime.fromisoformat(verdict.finished_at) for verdict in run.verdicts)
+    taken = [datetime.fromisoformat(calibration.taken_at) for calibration in run.calibrations]
+    return not taken or max(taken) < judged.replace(microsecond=0)
 
 
 def limits_of(device: str) -> Limits:

@@ -36,7 +36,8 @@ def collect(call: Callable[[], Call], config: Config, limit_us: float | None) ->
             return Samples(tuple(calls), settled=True)
         if time.monotonic() - started > config.timing_s:
             break
-    return Samples(tuple(calls), settled=False)
+    median, interval = median_interval([c.us for c in calls])
+    return Samples(tuple(calls), settled=half_width(median, interval) <= config.accepted_half_width)
 
 
 def known_well(median_us: float, interval: Interval, config: Config) -> bool:

@@ -91,6 +91,7 @@ class Session:
         self._await(READY, nonce, deadline)
         self.child.freeze()
         self._write(case, inputs)
+        self.child.must_have_rested()
         start = time.perf_counter_ns()
         if ungated:
             self.child.words[GATE] = self.sequence
@@ -105,9 +106,13 @@ class Session:
             self.child.words[GATE] = self.sequence
         self._await_answer(deadline)
         end = time.perf_counter_ns()
+        if time.monotonic() > deadline and not self.child.poll(0):
+            self.child.kill()  # an answer that comes yet would be to outputs that were looked at before
+            raise CandidateEnded(Status.TIMEOUT, f"no answer within {timeout_s:.3g} s")
         self.child.freeze()
         outputs = {n: s.view.clone() for n, s in zip(case.output_names, case.outputs, strict=True)}
         self.device.synchronize()
+        self.child.must_have_rested()
         answer = self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 1.0))
         return Call(
             us=number(answer, "us"), host_us=number(answer, "host_us"), referee_us=(end - start) / 1e3,

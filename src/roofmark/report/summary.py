@@ -25,6 +25,8 @@ def summary_lines(score: RunScore) -> list[tuple[str, str]]:
     ]
     state = "ranked" if score.ranked else "not ranked"
     lines.append(("isolation", f"{score.isolation.value}; {state}"))
+    if score.median_wall_s is not None:
+        lines.append(("took", f"{score.median_wall_s:.1f} s a shape in the median, all three gates"))
     lines += [("incomplete", reason) for reason in _first(score.incomplete)]
     return lines + [("note", note) for note in _first(score.notes)]
 

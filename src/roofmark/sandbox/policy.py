@@ -92,6 +92,8 @@ def environment(policy: Policy) -> dict[str, str]:
         "MKL_NUM_THREADS": threads,
         "NUMBA_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": "1",
+        # threads of a pool that wait for their next parallel region give the core back soon
+        "GOMP_SPINCOUNT": "1000",
         # large freed blocks stay with the process, so that no call pays for the kernel's zeroing of pages
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_MMAP_MAX_": "0",
@@ -233,9 +235,12 @@ def works(level: Isolation) -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def choose(allow_unsafe: bool) -> Isolation:
-    """The strongest level that works here; `IsolationError` where none does, unless `allow_unsafe`."""
-    levels = available()
+def choose(allow_unsafe: bool, device: str = "cpu") -> Isolation:
+    """The strongest level that works here for a device; `IsolationError` where none does, unless `allow_unsafe`.
+
+    CUDA starts under bubblewrap alone: inside the native level its driver was seen to refuse (error 304).
+    """
+    levels = [level for level in available() if device == "cpu" or level is Isolation.BUBBLEWRAP]
     if levels:
         return levels[0]
     if allow_unsafe:

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from roofmark.sandbox.runner_devices import PAGE_BYTES
 
 POLL_S = 0.02
 FREEZE_S = 5.0
+STOPPING_NS = 50_000
 START_S = 120.0
 TAIL_BYTES = 4000
 
@@ -234,6 +236,7 @@ class Child:
         self.exit: Exit | None = None
         self.pids: frozenset[int] = frozenset()
         self.frozen = False
+        self.run_ns: dict[int, int] = {}
 
     def __enter__(self) -> Child:
         return self
@@ -304,12 +307,26 @@ class Child:
             moving = [pid for pid in pids if pid not in self.pids or not stopped(pid)]
             self.pids = pids
             if not moving:
+                self.run_ns = run_times(pids)
                 return
             for pid in moving:
                 signal_quietly(pid, signal.SIGSTOP)
             if time.monotonic() > deadline:
                 self.kill()
                 raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
+
+    def must_have_rested(self) -> None:
+        """Raises `CandidateEnded` where a process ran since `freeze`: the kernel itself sends SIGCONT for whoever asks.
+
+        A thread counts as stopped a moment before it leaves its core; so much is forgiven.
+        """
+        if self.exit is not None or not self.frozen:
+            return
+        now = run_times(self.pids)
+        ran_ns = sum(abs(now.get(task, 0) - before) for task, before in self.run_ns.items())
+        if ran_ns > STOPPING_NS or not now.keys() <= self.run_ns.keys():
+            self.kill()
+            raise CandidateEnded(Status.RULE_BROKEN, "it ran while it was stopped between calls")
 
     def thaw(self) -> None:
         """Lets the candidate's processes run again."""
@@ -431,6 +448,20 @@ def stopped(pid: int) -> bool:
                 if file.read().rsplit(b")", 1)[1].split()[0] not in b"TtZX":
                     return False
     return True
+
+
+def run_times(pids: Iterable[int]) -> dict[int, int]:
+    """The time on a core of every thread that is not dead, in ns."""
+    found: dict[int, int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with suppress(OSError, IndexError, ValueError):
+                    with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+                        dead = file.read().rsplit(b")", 1)[1].split()[0] in b"ZX"
+                    with open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:
+                        found |= {} if dead else {int(task): int(file.read().split()[0])}
+    return found
 
 
 def signal_quietly(pid: int, number: int) -> None:

@@ -79,6 +79,7 @@ def control_channel() -> socket.socket:
 
 def zygote(control: socket.socket, config: Message) -> None:
     """Serves fork requests until the referee hangs up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one signal that Python lets reach a pid 1
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     import torch
 
@@ -239,6 +240,8 @@ def fill_scratch(config: Message, files: Any) -> None:
 def child(channel: socket.socket, config: Message) -> int:
     """Serves the referee's requests with the candidate inside, until the referee hangs up."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    reopen_output()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     set_limits(config)
     setup, fds = receive(channel, max_fds=4)
@@ -261,6 +264,15 @@ def child(channel: socket.socket, config: Message) -> int:
         answer = runner.serve(message, fds)
         answer["nonce"] = message.get("nonce")
         send(channel, answer)
+
+
+def reopen_output() -> None:
+    """Gives this child descriptors of its own to print to: their flags would else outlive it in those of the zygote."""
+    with suppress(OSError):
+        own = os.open("/proc/self/fd/1", os.O_WRONLY)
+        for fd in (1, 2):
+            os.dup2(own, fd)
+        os.close(own)
 
 
 def set_limits(config: Message) -> None:

@@ -76,7 +76,7 @@ class CudaSide:
         self.torch = torch
         torch.cuda.init()
         torch.zeros(1, device="cuda")
-        self.synchronize = torch.cuda.synchronize
+        self.synchronize: Any = torch.cuda.synchronize
         self.stream = torch.cuda.current_stream
         self.copy = torch.Tensor.copy_
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -89,7 +89,9 @@ class CudaSide:
         self.gate = pointer.value + 4 * GATE
         self.start = torch.cuda.Event(enable_timing=True)
         self.end = torch.cuda.Event(enable_timing=True)
-        self.record, self.elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
+        self.record: Any = torch.cuda.Event.record
+        self.elapsed: Any = torch.cuda.Event.elapsed_time
+        self.enqueued: Any = None
         self.last: Message = {}
 
     def check(self, code: int) -> None:

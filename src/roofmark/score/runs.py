@@ -63,6 +63,7 @@ def score_run(
         incomplete=incomplete,
         partial=bool(uncovered),
         notes=notes,
+        median_wall_s=middle(v.wall_s for v in judged.values() if v.subject == "candidate"),
     )
 
 
@@ -180,6 +181,7 @@ def _assemble(
     incomplete: tuple[str, ...],
     partial: bool,
     notes: tuple[str, ...],
+    median_wall_s: float | None,
 ) -> RunScore:
     """The record of the run."""
     whole = not incomplete and not partial
@@ -187,6 +189,7 @@ def _assemble(
     s, strict = _weighted(scored, lambda o: o.s), _weighted(scored, lambda o: o.s_strict)
     covered = math.fsum(o.weight * o.scored / o.shapes_of_release for o in operators if o.shapes_of_release)
     return RunScore(
+        median_wall_s=median_wall_s,
         run_id=manifest.run_id,
         release=manifest.release,
         release_sha256=manifest.release_sha256,

@@ -103,8 +103,7 @@ def test_the_summary_says_what_the_run_is() -> None:
     assert lines["isolation"] == "bubblewrap; ranked"
     partial = dict(summary_lines(golden("partial_cpu")))
     assert partial["score"] == (
-        "S 0.625, S_strict 0.312, eager S 0.500 over 38% of the release's weight;"
-        " no S_agg: the run is partial"
+        "S 0.625, S_strict 0.312, eager S 0.500 over 38% of the release's weight; no S_agg: the run is partial"
     )
     assert partial["held against"].endswith("; largest of 2 calibrations")
     assert "over the deployed n/a" in partial["rates"]

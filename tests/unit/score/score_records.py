@@ -56,9 +56,7 @@ def manifest(shapes: dict[str, Sequence[str]], **fields: Any) -> Manifest:
 def verdict(shape: str, status: Status = Status.OK, time_us: float | None = 20.0, **fields: Any) -> Verdict:
     timing = None
     if time_us is not None:
-        timing = Timing(
-            samples_us=(time_us,), median_us=time_us, interval_us=Interval(low=time_us, high=time_us)
-        )
+        timing = Timing(samples_us=(time_us,), median_us=time_us, interval_us=Interval(low=time_us, high=time_us))
     given: dict[str, Any] = {
         "subject": "candidate",
         "operator": "alpha",

@@ -37,9 +37,7 @@ def score(verdicts: list[Verdict], weights: dict[str, float] | None = None) -> R
 
 @settings(deadline=None)
 @given(shapes(DECIDED), st.dictionaries(st.sampled_from(["alpha", "beta"]), st.floats(0.01, 100)))
-def test_every_figure_lies_where_it_must(
-    drawn: list[tuple[str, Status, float]], weights: dict[str, float]
-) -> None:
+def test_every_figure_lies_where_it_must(drawn: list[tuple[str, Status, float]], weights: dict[str, float]) -> None:
     run = score(records(drawn), weights)
     assert run.complete
     assert run.s_agg is not None
@@ -70,9 +68,7 @@ def test_one_more_failing_shape_never_raises_s_strict_or_a_rate(
 
 @settings(deadline=None)
 @given(shapes(list(Status)), st.randoms(use_true_random=False))
-def test_the_order_of_the_records_does_not_matter(
-    drawn: list[tuple[str, Status, float]], rng: random.Random
-) -> None:
+def test_the_order_of_the_records_does_not_matter(drawn: list[tuple[str, Status, float]], rng: random.Random) -> None:
     verdicts = records(drawn)
     shuffled = list(verdicts)
     rng.shuffle(shuffled)
@@ -81,9 +77,7 @@ def test_the_order_of_the_records_does_not_matter(
 
 @settings(deadline=None)
 @given(shapes([Status.OK]), st.integers(0, 7))
-def test_dropping_a_record_never_completes_or_ranks(
-    drawn: list[tuple[str, Status, float]], index: int
-) -> None:
+def test_dropping_a_record_never_completes_or_ranks(drawn: list[tuple[str, Status, float]], index: int) -> None:
     verdicts = records(drawn)
     dropped = verdicts[index % len(verdicts)]
     ids: dict[str, list[str]] = {}

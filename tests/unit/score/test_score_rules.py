@@ -101,9 +101,7 @@ def test_verdicts_that_nobody_asked_for_change_nothing() -> None:
     assert "1 verdicts that the run was not asked for are ignored" in run.notes
 
 
-@pytest.mark.parametrize(
-    "weights", [{"alpha": 0.0}, {"alpha": -1.0}, {"alpha": math.nan}, {"alpha": math.inf}]
-)
+@pytest.mark.parametrize("weights", [{"alpha": 0.0}, {"alpha": -1.0}, {"alpha": math.nan}, {"alpha": math.inf}])
 def test_weights_that_are_none(weights: dict[str, float]) -> None:
     with pytest.raises(ProblemError, match="weight"):
         score(verdict("0"), release_weights=weights)
@@ -151,9 +149,7 @@ def test_a_cpu_run_needs_calibrations_around_it() -> None:
     run = score_run(CPU, [verdict("0")], [])
     assert (run.roofline, run.shapes[0].s, run.shapes[0].time_us, run.complete) == (None, None, 20, False)
     late = calibration("2026-11-29T13:00:00+02:00")  # another zone: after the verdict
-    assert score_run(CPU, [verdict("0")], [late]).incomplete == (
-        "there is no calibration before the first verdict",
-    )
+    assert score_run(CPU, [verdict("0")], [late]).incomplete == ("there is no calibration before the first verdict",)
 
 
 def test_a_larger_calibration_afterwards_only_lowers_s() -> None:

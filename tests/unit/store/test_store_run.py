@@ -196,9 +196,7 @@ def test_cut_at_every_byte_nothing_complete_is_lost(tmp_path: Path, name: str) -
         if torn and size % 29:
             continue  # opening to write costs a few fsyncs
         with open_run(path, manifest()) as run:
-            assert [f"torn last line of {torn} bytes" in said for said in run.repairs] == (
-                [True] if torn else []
-            )
+            assert [f"torn last line of {torn} bytes" in said for said in run.repairs] == ([True] if torn else [])
             if name == "verdicts.jsonl":
                 assert len(pending(run)) == 4 - kept
         assert (path / name).read_bytes() == b"".join(whole.splitlines(keepends=True)[:kept])
