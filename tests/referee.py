@@ -16,8 +16,9 @@ from roofmark.operators import Operator
 from roofmark.records import Isolation, Status
 from roofmark.sandbox.cache import clear
 from roofmark.sandbox.policy import Limits
-from roofmark.sandbox.process import Sandbox, descendants
+from roofmark.sandbox.process import Sandbox
 from roofmark.sandbox.shared import CpuDevice
+from roofmark.sandbox.system import descendants
 
 # every figure that decides is the real one; only how often and how long it goes on is small
 CONFIG = Config.for_device("cpu").model_copy(

@@ -136,8 +136,10 @@ def test_cuda_where_there_is_none(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    refused(*EVALUATE, "--device", "cuda", cwd=tmp_path, says="no CUDA device; use --device cpu")
-    refused("hardware", "calibrate", "--device", "cuda", cwd=tmp_path, says="no CUDA device")
+    cases = {"evaluate": (*EVALUATE, "--device", "cuda"), "hardware": ("hardware", "calibrate", "--device", "cuda")}
+    finished = drive_all(cases, lambda _: tmp_path)
+    for case in cases:
+        refused_in(finished, case, "no CUDA device; use --device cpu")
 
 
 USAGE = {

@@ -21,7 +21,7 @@ def shell(script: str, cwd: Path, **env: str | None) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["operators show rms_norm", "hardware list --json -"])
+@pytest.mark.parametrize("command", ["score run", "hardware list --json -"])
 def test_a_reader_that_goes_away(judged: Judged, command: str) -> None:
     # more than a pipe holds, so that somebody has to notice
     done = shell(f"for i in 1 2 3; do $R {command}; echo $? >&2; done | head -c 1 >/dev/null", judged.cwd)
@@ -29,10 +29,9 @@ def test_a_reader_that_goes_away(judged: Judged, command: str) -> None:
     assert done.stderr.split()[-1] == "141"
 
 
-@pytest.mark.parametrize("command", ["operators list", "score run"])
-def test_closed_streams(judged: Judged, command: str) -> None:
+def test_closed_streams(judged: Judged) -> None:
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        done = shell(f"$R {command} {closed}", judged.cwd)
+        done = shell(f"$R score run {closed}", judged.cwd)
         assert (done.returncode, done.stderr) == (0, ""), closed
         assert bool(done.stdout) == (">&- " not in f"{closed} ".replace("2>&-", ""))
     refusal = shell("$R score nowhere >&- <&-", judged.cwd)

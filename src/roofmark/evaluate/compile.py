@@ -18,7 +18,9 @@ from roofmark.evaluate import objects
 from roofmark.evaluate.judge import MAIN, Judge, Outcome, Task, setup
 from roofmark.evaluate.session import Session
 from roofmark.records import Artefact, Compiled, Status
-from roofmark.sandbox.process import CandidateEnded, Sandbox, plain
+from roofmark.sandbox.child import CandidateEnded
+from roofmark.sandbox.process import Sandbox
+from roofmark.sandbox.system import plain
 
 MAX_ARTEFACT_BYTES = 64 << 20
 MAX_OBJECTS = 1024

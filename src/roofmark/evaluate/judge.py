@@ -18,8 +18,10 @@ from roofmark.evaluate.seeds import Seeds
 from roofmark.evaluate.session import Call, Case, Session, number
 from roofmark.operators import Operator, Sizes
 from roofmark.records import Gate, Shape, Status, Timing
-from roofmark.sandbox.process import CandidateEnded, Sandbox, plain
+from roofmark.sandbox.child import CandidateEnded
+from roofmark.sandbox.process import Sandbox
 from roofmark.sandbox.shared import Device
+from roofmark.sandbox.system import plain
 
 MAIN = "shape"
 Subject = Literal["candidate", "eager"]

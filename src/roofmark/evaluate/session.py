@@ -13,9 +13,10 @@ from torch import Tensor
 
 from roofmark.operators import Operator, Sizes
 from roofmark.records import Status
-from roofmark.sandbox.process import CandidateEnded, Child, plain
+from roofmark.sandbox.child import CandidateEnded, Child
 from roofmark.sandbox.runner_devices import ANSWERED, ENQUEUED, GATE, READY, STARTED
 from roofmark.sandbox.shared import Device, Shared
+from roofmark.sandbox.system import plain
 
 HOST_BOUND_S = 1e-3
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from roofmark.errors import DeviceError
-from roofmark.sandbox.process import memory_file
+from roofmark.sandbox.system import memory_file
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from roofmark.backends import Backend
 from roofmark.records import Isolation
 from roofmark.sandbox import policy
 from roofmark.sandbox.cache import unpack
-from roofmark.sandbox.process import CandidateEnded, Sandbox, memory_file
+from roofmark.sandbox.child import CandidateEnded
+from roofmark.sandbox.process import Sandbox
 from roofmark.sandbox.runner_files import HEADER, MAX_DEPTH, MAX_FILES, pack, plain_name
+from roofmark.sandbox.system import memory_file
 
 ROOM = 1 << 20
 OLD_NS = 1_600_000_000_123_456_789

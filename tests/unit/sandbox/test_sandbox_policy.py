@@ -25,7 +25,8 @@ from roofmark.evaluate.judge import Judge, Outcome, setup
 from roofmark.evaluate.session import Session
 from roofmark.records import Isolation, Status
 from roofmark.sandbox import policy, process
-from roofmark.sandbox.process import CandidateEnded, descendants, memory_file
+from roofmark.sandbox.child import CandidateEnded
+from roofmark.sandbox.system import descendants, memory_file
 
 INSIDE = (Path(__file__).parent / "inside.py").read_text(encoding="utf-8")
 REPOSITORY = Path(__file__).parents[3]
