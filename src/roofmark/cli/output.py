@@ -79,7 +79,7 @@ def emit(records: Record | Iterable[Record] | Any, target: str | None, *tables: 
 def plain(records: Any) -> Any:
     """Records as JSON data."""
     if hasattr(records, "model_dump"):
-        return records.model_dump(mode="json")
+        return json.loads(records.model_dump_json())
     if isinstance(records, dict):
         return {k: plain(v) for k, v in records.items()}
     if isinstance(records, (list, tuple)):

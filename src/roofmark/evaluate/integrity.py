@@ -106,7 +106,7 @@ def check_clocks(calls: Sequence[Call], null: Null, device: str) -> Finding | No
     """
     if any(not math.isfinite(c.us) or c.us <= 0 for c in calls):
         return Finding(Status.IMPOSSIBLE, "the runner reported a time that is not positive and finite")
-    faster = sorted(calls, key=lambda c: c.us)[: len(calls) // 2 + 1]
+    faster = sorted(calls, key=lambda c: c.us)[: (len(calls) + 1) // 2]
     hidden_us = min(between(c) for c in faster) - null.least_us
     told_us = statistics.median(c.us for c in calls)
     waited_us = HOST_BOUND_SLACK_US if any(c.host_bound for c in faster) else 0.0

@@ -130,7 +130,7 @@ class Judge:
         self.refuse(check.finding)
         self.refuse(integrity.check_sealed(case, call))
         self.outcome.calls_checked += 1
-        return call
+        return replace(call, outputs={})  # kept, they would fill the memory
 
     def refuse(self, finding: Finding | None) -> None:
         """Raises `Ended` where there is a finding."""

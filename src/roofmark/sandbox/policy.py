@@ -36,7 +36,7 @@ class Limits:
     address_space_bytes: int = 64 * GIB
     scratch_bytes: int = GIB
     cache_bytes: int = GIB // 4
-    max_processes: int = 256
+    max_processes: int = 256 + 4 * (os.cpu_count() or 1)  # several pools of a thread a core
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def bwrap() -> str | None:
 def environment(policy: Policy) -> dict[str, str]:
     """The whole environment of the zygote and of every child: the same for every candidate and phase."""
     threads = str(len(os.sched_getaffinity(0)))
-    return {
+    cuda = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}  # the referee's own
+    return (cuda if policy.device == "cuda" else {}) | {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": f"{policy.scratch}/tmp",
         "LOGNAME": "candidate",  # the user has no entry in passwd, and libraries ask for a name

@@ -92,7 +92,7 @@ class Sandbox:
             receive(self.control)
         except (EOFError, TimeoutError, OSError, ValueError) as error:
             said = self.tail.text()[-300:] or str(error)
-            self.close()
+            self.stop()
             raise DeviceError(
                 f"the sandbox did not start ({self.policy.isolation.value}): {said}",
                 hint="roofmark doctor says what is missing",

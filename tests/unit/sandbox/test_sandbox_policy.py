@@ -87,7 +87,7 @@ def looked(level: Isolation, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         listener.bind("\0roofmark-test")
         listener.listen()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(process, "TAIL_BYTES", 1 << 20)
+            patch.setattr(system, "TAIL_BYTES", 1 << 20)
             one = Looked(level, folder)
         yield one
         one.referee.close()
