@@ -215,6 +215,7 @@ class Verdict(Record):
 
     `subject` is `candidate`, or `eager` for the PyTorch reference timed in the same run.
     `adoption` maps classes of code (the backend's name, `framework`, `other`…) to shares of device time.
+    Where it did not pass, `case_dims` and `seed` (hex) are those of the last inputs drawn: they make it again.
     `wall_s` is what judging took, all gates and processes of the shape together.
     """
 
@@ -235,6 +236,8 @@ class Verdict(Record):
     artefacts: tuple[Artefact, ...] = ()
     max_error_ratio: float | None = None
     calls_checked: int = 0
+    case_dims: dict[str, Any] | None = None
+    seed: str = ""
     wall_s: float
     finished_at: str
 
@@ -305,9 +308,6 @@ class ShapeScore(Record):
     eager_us: float | None
     eager_s: float | None
     speedup_over_eager: float | None
-    baseline_us: float | None
-    baseline_s: float | None
-    speedup_over_baseline: float | None
     adoption: float | None
     message: str = ""
     notes: tuple[str, ...] = ()
@@ -316,7 +316,8 @@ class ShapeScore(Record):
 class OperatorScore(Record):
     """The figures of one operator: each the median over the shapes where it is defined, None where none is.
 
-    `s` is 0 where shapes were scored and none passed. `weight` is normalised. `shapes` are those asked for,
+    `s` is 0 where shapes were scored and none passed. It speaks of `s_shapes` shapes, and `eager_s` of the
+    `eager_shapes` among those on which the reference has a time. `weight` is normalised. `shapes` are those asked for,
     out of `shapes_of_release`; `scored` of them have an `s_strict`, `passed` ended `ok` (stand-ins too).
     Rates count a failed shape as 0; `counts` maps each status to how many shapes ended so. `regime` is
     `memory`, `compute` or `index`; `unknown` where no shape was judged.
@@ -336,10 +337,10 @@ class OperatorScore(Record):
     s_strict: float | None
     s_interval: Interval | None
     s_attainable: float | None
+    s_shapes: int
     eager_s: float | None
+    eager_shapes: int
     speedup_over_eager: float | None
-    baseline_s: float | None
-    speedup_over_baseline: float | None
     adoption: float | None
     regime: str
     counts: dict[str, int]
@@ -376,13 +377,10 @@ class RunScore(Record):
     adoption_operators: int
     speedup_over_eager: float | None
     speedup_over_eager_operators: int
-    speedup_over_baseline: float | None
-    speedup_over_baseline_operators: int
     s_agg: float | None
     s_agg_interval: Interval | None
     s_strict_agg: float | None
     eager_s_agg: float | None
-    baseline_s_agg: float | None
     s_covered: float | None
     s_strict_covered: float | None
     eager_s_covered: float | None

@@ -201,7 +201,7 @@ RELEASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "same shape twice": (damage("shapes.toml", old='shape_id = "40"', new='shape_id = "41"'), "shape_id twice"),
     "no oracle": (unlink("oracle.py"), "rms_norm has no oracle.py"),
     "work is no Python": (damage("work.py", data=b"def work(\n"), "work.py can't be loaded: SyntaxError"),
-    "work fails": (damage("work.py", data=b"def work(**sizes):\n    return sizes['x']\n"), "work.py fails on shape"),
+    "work fails": (damage("work.py", data=b"def work(**sizes):\n    return sizes['x']\n"), "work.py fails on"),
     "other operator": (
         lambda root: (root / "silu_and_mul" / "operator.toml").write_text("["),
         "silu_and_mul/operator.toml is not TOML",

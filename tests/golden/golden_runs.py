@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roofmark.records import (
-    Baseline,
     Calibration,
     Compiled,
     Gate,
@@ -38,14 +37,6 @@ MEMORY = Work(flops={"bf16": 10**7}, bytes_read=6 * 10**6, bytes_written=4 * 10*
 COMPUTE = Work(flops={"bf16": 10**11}, bytes_read=10**6, bytes_written=10**6)  # T_SOL 100 µs
 INDEX = Work(flops={}, bytes_read=10**6, bytes_written=10**6)  # T_SOL 2 µs, no arithmetic
 CPU_WORK = Work(flops={"fp32": 10**6}, bytes_read=6 * 10**5, bytes_written=4 * 10**5)  # 1e6 bytes
-
-BASELINES = {
-    "alpha": (
-        Baseline(shape_id="0", gpu="G1", backend="aiter", time_us=30),
-        Baseline(shape_id="0", gpu="G1", backend="slower", time_us=35),
-        Baseline(shape_id="1", gpu="G2", backend="aiter", time_us=1),  # another GPU: no ratio
-    )
-}
 
 
 class Golden(NamedTuple):
@@ -157,7 +148,7 @@ def complete() -> Golden:
 
 
 def incomplete() -> Golden:
-    """Every row that makes a run incomplete: each of shapes 1 to 4, and 5 for its eager reference."""
+    """Every row that makes a run incomplete: each of shapes 1 to 4, and 5 and 6 for their eager references."""
     alpha = (
         verdict("alpha", 0, Status.OK, time_us=20),
         verdict("alpha", 1, Status.IMPOSSIBLE, time_us=5, message="S = 2.000, confirmed by a re-run"),
@@ -172,8 +163,10 @@ def incomplete() -> Golden:
         # shape 4 is missing
         verdict("alpha", 5, Status.WRONG_VALUES),
         eager("alpha", 5, 4),  # S = 2.5 of the reference itself
+        verdict("alpha", 6, Status.OK, time_us=20),
+        verdict("alpha", 6, Status.WRONG_VALUES, subject="eager", compiled=Compiled.NOT_RUN, message="y[0] is 3"),
     )
-    return Golden(manifest("incomplete", {"alpha": (6, 6)}, {"alpha": 1.0}), alpha)
+    return Golden(manifest("incomplete", {"alpha": (7, 7)}, {"alpha": 1.0}), alpha)
 
 
 def partial_cpu() -> Golden:
@@ -206,7 +199,7 @@ RUNS: dict[str, Callable[[], Golden]] = {
 
 
 def write(name: str, path: Path) -> None:
-    """Nothing; the golden run then lies at `path`, its score beside it in `score.json`."""
+    """Writes the golden run to `path`, its score beside it in `score.json`."""
     golden = RUNS[name]()
     with open_run(path, golden.manifest) as run:
         for calibration in golden.calibrations:
@@ -215,7 +208,7 @@ def write(name: str, path: Path) -> None:
             append_verdict(run, one)
     (path / ".lock").unlink()
     stored = load_run(path)
-    score = score_run(stored.manifest, stored.verdicts, stored.calibrations, BASELINES)
+    score = score_run(stored.manifest, stored.verdicts, stored.calibrations)
     text = json.dumps(score.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
     (path / "score.json").write_text(text, encoding="utf-8")
 

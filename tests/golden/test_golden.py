@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from golden_runs import BASELINES, HERE, RUNS, write
+from golden_runs import HERE, RUNS, write
 
 from roofmark.records import Interval, OperatorScore, RunScore, ShapeScore, Status
 from roofmark.score import TABLE, score_run
@@ -16,7 +16,7 @@ from roofmark.store import load_run
 def scored(name: str) -> RunScore:
     stored = load_run(HERE / name)
     assert stored.repairs == ()
-    return score_run(stored.manifest, stored.verdicts, stored.calibrations, BASELINES)
+    return score_run(stored.manifest, stored.verdicts, stored.calibrations)
 
 
 def operator(score: RunScore, name: str) -> OperatorScore:
@@ -90,8 +90,6 @@ def test_the_shape_that_passed() -> None:
     assert shape(scored("complete"), 1).s_attainable == near(0.4)  # a floor of 16 µs: 16/40
     assert one.eager_s == near(0.25)  # 10/40
     assert one.speedup_over_eager == near(2)  # 40/20
-    assert one.speedup_over_baseline == near(1.5)  # 30/20, the faster of the two deployed on this GPU
-    assert shape(scored("complete"), 1).speedup_over_baseline is None  # deployed on another GPU only
     assert one.adoption == 0.75
 
 
@@ -113,7 +111,7 @@ def test_the_operators() -> None:
     assert alpha.correct_rate == near(5 / 14)  # three ok, one slow, one unstable
     assert alpha.adoption == 0.75  # median of 0.75, 1 and the fallback's 0
     assert alpha.speedup_over_eager == near(1.5)  # median of 40/20, 60/40, 60/100
-    assert alpha.eager_s == near(10 / 60)
+    assert (alpha.eager_s, alpha.eager_shapes, alpha.s_shapes) == (near(10 / 60), 4, 4)  # as S: 0, 1, 11, 13
     assert alpha.s_attainable == near(0.45)  # of the two shapes with a floor
     assert beta.s == beta.s_strict == near(0.625)  # 100/160, between 0.5 and 0.8
     assert (gamma.s, gamma.s_strict, gamma.adoption, gamma.speedup_over_eager) == (0, 0, None, None)
@@ -136,7 +134,6 @@ def test_the_run() -> None:
     assert score.correct_rate == near((5 / 14 + 1 + 0) / 3)  # the failed operator counts 0
     assert (score.adoption, score.adoption_operators) == (near((0.75 + 0.5) / 2), 2)
     assert (score.speedup_over_eager, score.speedup_over_eager_operators) == (near(2), 2)  # of 1.5 and 2.5
-    assert (score.speedup_over_baseline, score.speedup_over_baseline_operators) == (near(1.5), 1)
     assert score.eager_s_agg is None  # gamma has no eager time
     assert "sum to 2 and are normalised" in score.notes[0]
 
@@ -156,12 +153,13 @@ def test_what_makes_a_run_incomplete() -> None:
         got = shape(score, number)
         assert (got.s, got.s_strict, got.counts_compiled, got.counts_correct) == (None, None, None, None)
     assert "S = 1.250 is above 1" in shape(score, 2).message  # 10/8, never clipped
-    assert len(score.incomplete) == 5
+    assert len(score.incomplete) == 6
     assert "eager reference reaches S = 2.500" in score.incomplete[4]
+    assert score.incomplete[5] == "alpha shape 6: the eager reference is wrong_values: y[0] is 3"
     alpha = operator(score, "alpha")
-    assert (alpha.s, alpha.s_strict) == (near(0.5), near(0.25))  # of the two shapes that were decided
+    assert (alpha.s, alpha.s_strict) == (near(0.5), near(0.5))  # of 0.5, 0.5 and 0: three shapes were decided
     assert alpha.eager_s is None  # 2.5 enters no median
-    assert score.weight_covered == near(2 / 6)
+    assert score.weight_covered == near(3 / 7)
 
 
 def test_a_partial_run_on_a_cpu() -> None:
@@ -180,4 +178,3 @@ def test_a_partial_run_on_a_cpu() -> None:
     assert score.weight_covered == near(0.75 * 2 / 4)  # two of alpha's four shapes at full size; no beta
     assert (score.s_covered, score.s_strict_covered) == (near(0.625), near(0.3125))
     assert score.speedup_over_eager == near(1.25)
-    assert score.speedup_over_baseline is None

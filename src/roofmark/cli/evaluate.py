@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,6 @@ from roofmark.cli.progress import Watch, watcher
 if TYPE_CHECKING:
     from roofmark.evaluate import Request
     from roofmark.operators import Operator
-    from roofmark.records import Shape
     from roofmark.store import StoredRun
 
 RUNS = Path("runs")
@@ -78,8 +77,8 @@ def make_request(
     chosen = operators.load(operator, root)
     candidate = make.read_candidate(file, chosen)
     picked = make.choose_shapes(chosen, shapes)
-    check_work(chosen, picked)
     where = make.choose_device(device)
+    check_work(chosen, [make.sizes_for(shape, where)[0] for shape in picked])
     language = make.choose_backend(backend, candidate, where)
     from roofmark.evaluate import Config, Request
     from roofmark.sandbox import policy
@@ -97,17 +96,17 @@ def make_request(
     )
 
 
-def check_work(operator: Operator, shapes: tuple[Shape, ...]) -> None:
+def check_work(operator: Operator, sizes: list[dict[str, Any]]) -> None:
     """Refuses an operator whose work model can't tell the work of a shape, before anything is run."""
     from roofmark.errors import ProblemError, RoofmarkError
 
-    for shape in shapes:
+    for one in sizes:
         try:
-            operator.work(shape.sizes)
+            operator.work(one)
         except RoofmarkError:
             raise
         except Exception as error:
-            where = f"{operator.folder / 'work.py'} fails on shape {shape.shape_id}"
+            where = f"{operator.folder / 'work.py'} fails on {one}"
             raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
 
 

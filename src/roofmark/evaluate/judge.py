@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
 from torch import Tensor
 
-from roofmark.errors import CandidateError
+from roofmark.errors import CandidateError, DeviceError
 from roofmark.evaluate import integrity, performance
 from roofmark.evaluate.config import Config
 from roofmark.evaluate.correctness import Finding, check_outputs, choose_rows
@@ -55,6 +55,8 @@ class Outcome:
     adoption: dict[str, float] | None = None
     max_error_ratio: float = 0.0
     calls_checked: int = 0
+    case_sizes: Sizes | None = None
+    seed: str = ""
 
     def end(self, gate: Gate, case: str, finding: Finding) -> Outcome:
         """This outcome, ended by a finding."""
@@ -84,7 +86,13 @@ class Judge:
     cases: dict[str, Case] = field(default_factory=dict)
 
     def measure_null(self) -> None:
-        """Times calls without a candidate: what the protocol itself takes."""
+        """Times calls without a candidate: what the protocol itself takes. What fails here is not the candidate's."""
+        try:
+            self._measure_null()
+        except CandidateEnded as end:
+            raise DeviceError(f"the runner failed before it held a candidate: {end.message}") from end
+
+    def _measure_null(self) -> None:
         inputs = self.draw(MAIN, self.task.sizes)
         case = self.session.bind(MAIN, self.task.sizes, inputs, timeout_s=self.task.config.first_call_s)
         self.cases[MAIN] = case
@@ -102,6 +110,7 @@ class Judge:
     def draw(self, case: str, sizes: Sizes) -> dict[str, Tensor]:
         """Fresh inputs of a case."""
         seed, device = self.task.seeds.next(), self.task.device.name
+        self.outcome.case_sizes, self.outcome.seed = sizes, f"{seed:032x}"
         if case.startswith("corner:"):
             name = case.removeprefix("corner:")
             return self.task.operator.make_corner(name, sizes, seed=seed, device=device)
@@ -167,8 +176,15 @@ class Judge:
         calls = [self.checked_call(MAIN, self.task.sizes, thorough=False, ungated=True) for _ in range(count)]
         return statistics.median(c.host_us for c in calls)
 
-    def attribute(self) -> dict[str, float] | None:
-        """Shares of a forward's time by class of code; None where the probe can't tell."""
+    def attribute(self) -> None:
+        """Notes the shares of a forward's time by class of code; all `unknown` where it does not bear the look."""
+        try:
+            self.outcome.adoption = self._shares()
+        except CandidateEnded:
+            self.outcome.adoption = {"unknown": 1.0}
+
+    def _shares(self) -> dict[str, float] | None:
+        """The shares as the probe tells them; None where it can't tell."""
         inputs = self.draw(MAIN, self.task.sizes)
         for shared, tensor in zip(self.cases[MAIN].inputs, inputs.values(), strict=True):
             shared.view.copy_(tensor)
@@ -200,7 +216,7 @@ def judge(sandbox: Sandbox, task: Task, *, limit_us: float | None, t_sol_us: Bou
                     outcome.timing = performance.timing(samples, one.host_us(samples), one.null, process)
                     doubt = doubt or doubted(outcome.timing, samples.settled or trusted, limit_us, t_sol_us)
                 if doubt is None and not trusted:
-                    outcome.adoption = one.attribute()
+                    one.attribute()
             except Ended as end:
                 return outcome.end(end.gate, end.case, end.finding)
             except CandidateEnded as end:

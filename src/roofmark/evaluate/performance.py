@@ -25,19 +25,21 @@ def collect(call: Callable[[], Call], config: Config, limit_us: float | None) ->
     """Timed calls until the interval of the median is narrow, the limit is passed for sure, or time is up."""
     calls: list[Call] = []
     started = time.monotonic()
+    look = config.min_calls
     for made in _calls(call, config.max_calls):
         calls.append(made)
         median, interval = median_interval([c.us for c in calls])
         if limit_us is not None and len(calls) >= 3 and min(c.us for c in calls) > limit_us:
             return Samples(tuple(calls), settled=True)
-        if len(calls) < config.min_calls:
-            continue
-        if known_well(median, interval, config):
-            return Samples(tuple(calls), settled=True)
-        if time.monotonic() - started > config.timing_s:
+        if len(calls) >= look:
+            look = len(calls) * 4 // 3  # few looks: to stop at the first narrow one would make it too narrow
+            if known_well(median, interval, config):
+                return Samples(tuple(calls), settled=True)
+        if len(calls) >= config.min_calls and time.monotonic() - started > config.timing_s:
             break
     median, interval = median_interval([c.us for c in calls])
-    return Samples(tuple(calls), settled=half_width(median, interval) <= config.accepted_half_width)
+    known = known_well(median, interval, config) or half_width(median, interval) <= config.accepted_half_width
+    return Samples(tuple(calls), settled=known)
 
 
 def known_well(median_us: float, interval: Interval, config: Config) -> bool:

@@ -103,6 +103,8 @@ class Steps:
             case=outcome.case, message=outcome.message, compiled=compilation.compiled,
             work=task.operator.work(task.sizes), timing=outcome.timing, adoption=outcome.adoption,
             artefacts=compilation.artefacts, max_error_ratio=outcome.max_error_ratio,
+            case_dims=None if outcome.status is Status.OK else outcome.case_sizes,
+            seed="" if outcome.status is Status.OK else outcome.seed,
             calls_checked=outcome.calls_checked, wall_s=round(compilation.wall_s + time.monotonic() - started, 3),
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )  # fmt: skip

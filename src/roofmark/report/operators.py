@@ -49,7 +49,7 @@ def _row(operator: OperatorScore, wide: bool, ascii_only: bool) -> list[Text | s
         words.percent(operator.correct_rate),
         Text(words.score(operator.s), style="bold"),
         words.score(operator.s_strict),
-        words.score(operator.eager_s),
+        _eager(operator, wide),
         words.ratio(operator.speedup_over_eager),
         words.percent(operator.adoption),
     ]
@@ -57,6 +57,14 @@ def _row(operator: OperatorScore, wide: bool, ascii_only: bool) -> list[Text | s
         return [name.append(f"\n{operator.regime}, weight {weight}", style="dim"), *figures]
     attainable = words.attainable(operator.s_attainable)
     return [name, operator.regime, weight, *figures, attainable, _bar(operator.s, ascii_only)]
+
+
+def _eager(operator: OperatorScore, wide: bool) -> Text:
+    """The reference's S, and on how many shapes where those are fewer than S speaks of."""
+    text = Text(words.score(operator.eager_s), justify="right")
+    if operator.eager_s is not None and operator.eager_shapes < operator.s_shapes:
+        text.append(f"{' ' if wide else chr(10)}{operator.eager_shapes}/{operator.s_shapes}", style="dim")
+    return text
 
 
 def _passed_style(operator: OperatorScore) -> str:

@@ -73,15 +73,22 @@ def _score(score: RunScore) -> str:
     if score.s_covered is None:
         figures = "no S"
     elif score.eager_s_covered is not None:
-        figures += f", eager S {words.score(score.eager_s_covered)}"
+        figures += f", eager S {words.score(score.eager_s_covered)}{_of_shapes(score)}"
     return f"{figures} {over}; no S_agg: the run is {'partial' if score.complete else 'incomplete'}"
 
 
 def _beside(score: RunScore) -> list[tuple[str, str]]:
-    """The same mean for the reference and for the deployed kernels, where each is known for all operators."""
-    known = [("eager", score.eager_s_agg), ("deployed", score.baseline_s_agg)]
-    text = ", ".join(f"{name} S_agg {words.score(s)}" for name, s in known if s is not None)
-    return [("beside it", text)] if text else []
+    """The same mean for the reference, where it is known for all operators."""
+    if score.eager_s_agg is None:
+        return []
+    return [("beside it", f"eager S_agg {words.score(score.eager_s_agg)}{_of_shapes(score)}")]
+
+
+def _of_shapes(score: RunScore) -> str:
+    """On how many of the shapes that S speaks of the reference has a time; empty where on all."""
+    timed = sum(operator.eager_shapes for operator in score.operators)
+    every = sum(operator.s_shapes for operator in score.operators)
+    return f" (on {timed} of its {every} shapes)" if timed < every else ""
 
 
 def _rates(score: RunScore) -> str:
@@ -93,11 +100,6 @@ def _rates(score: RunScore) -> str:
     for name, text, count in (
         ("adoption", words.percent(score.adoption), score.adoption_operators),
         ("over eager", words.ratio(score.speedup_over_eager), score.speedup_over_eager_operators),
-        (
-            "over the deployed",
-            words.ratio(score.speedup_over_baseline),
-            score.speedup_over_baseline_operators,
-        ),
     ):
         of = f" ({count} of {len(score.operators)} operators)" if count < len(score.operators) else ""
         parts.append(f"{name} {text}{of}" if count else f"{name} n/a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import secrets
 import select
 import signal
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from roofmark.errors import CandidateError
+from roofmark.errors import CandidateError, DeviceError
 from roofmark.records import Status
 from roofmark.sandbox.runner import Message, receive, send
-from roofmark.sandbox.system import descendants, plain, run_times, signal_quietly, stopped
+from roofmark.sandbox.system import descendants, plain, run_times, send_signal, stopped
 
 if TYPE_CHECKING:
     from roofmark.sandbox.process import Sandbox
@@ -51,7 +52,7 @@ class Child:
         self.page = page
         self.words = memoryview(page).cast("I")
         self.exit: Exit | None = None
-        self.pids: frozenset[int] = frozenset()
+        self.handles: dict[int, int] = {}
         self.frozen = False
         self.run_ns: dict[int, int] = {}
 
@@ -116,21 +117,33 @@ class Child:
         if self.exit is not None or process is None:
             return
         self.frozen = True
-        for pid in self.pids:
-            signal_quietly(pid, signal.SIGSTOP)
+        for handle in self.handles.values():  # at once; the look-round comes after
+            send_signal(handle, signal.SIGSTOP)
         deadline = time.monotonic() + FREEZE_S
         while True:
-            pids = frozenset(descendants(process.pid)) - self.sandbox.own_pids
-            moving = [pid for pid in pids if pid not in self.pids or not stopped(pid)]
-            self.pids = pids
+            pids = set(descendants(process.pid)) - self.sandbox.own_pids
+            moving = self._hold(pids) + [pid for pid in self.handles if not stopped(pid)]
             if not moving:
-                self.run_ns = run_times(pids)
-                return
+                break
             for pid in moving:
-                signal_quietly(pid, signal.SIGSTOP)
+                send_signal(self.handles[pid], signal.SIGSTOP)
             if time.monotonic() > deadline:
                 self.kill()
                 raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
+        if not self.handles and self.alive():
+            raise DeviceError("/proc does not show the sandbox's processes", hint="mount it without hidepid")
+        self.run_ns = run_times(self.handles)
+
+    def _hold(self, pids: set[int]) -> list[int]:
+        """The processes of `pids` that are new; every one is then held by a handle that outlives no number."""
+        for pid in self.handles.keys() - pids:
+            os.close(self.handles.pop(pid))
+        new = []
+        for pid in pids - self.handles.keys():
+            with suppress(ProcessLookupError):
+                self.handles[pid] = os.pidfd_open(pid)
+                new.append(pid)
+        return new
 
     def must_have_rested(self) -> None:
         """Raises `CandidateEnded` where a process ran since `freeze`: the kernel itself sends SIGCONT for whoever asks.
@@ -139,18 +152,21 @@ class Child:
         """
         if self.exit is not None or not self.frozen:
             return
-        now = run_times(self.pids)
+        now = run_times(self.handles)
         ran_ns = sum(abs(now.get(task, 0) - before) for task, before in self.run_ns.items())
-        if ran_ns > STOPPING_NS or not now.keys() <= self.run_ns.keys():
-            self.kill()
-            raise CandidateEnded(Status.RULE_BROKEN, "it ran while it was stopped between calls")
+        if ran_ns <= STOPPING_NS and now.keys() <= self.run_ns.keys():
+            return
+        if not self.alive():  # killed where it stood: over a limit, or by the kernel
+            self.wait_for_exit()
+        self.kill()
+        raise CandidateEnded(Status.RULE_BROKEN, "it ran while it was stopped between calls")
 
     def thaw(self) -> None:
         """Lets the candidate's processes run again."""
         if self.frozen:
             self.frozen = False
-            for pid in self.pids:
-                signal_quietly(pid, signal.SIGCONT)
+            for handle in self.handles.values():
+                send_signal(handle, signal.SIGCONT)
 
     def failed(self, message: Message) -> CandidateEnded:
         """An exception inside, as the end of the shape."""
@@ -203,3 +219,4 @@ class Child:
         self.words.release()
         with suppress(BufferError):
             self.page.close()
+        self._hold(set())

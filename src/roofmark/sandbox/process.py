@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from roofmark.backends import Backend
@@ -25,6 +25,7 @@ from roofmark.sandbox.system import Tail, descendants, memory_file
 
 POLL_S = 0.02
 START_S = 120.0
+SEND_S = 10.0
 
 
 class Sandbox:
@@ -129,20 +130,23 @@ class Sandbox:
         if not self.ready:
             self.await_ready()
         assert self.control is not None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        page_fd = memory_file("page", PAGE_BYTES)
-        source_fd = memory_file("source", len(source))
-        os.pwrite(source_fd, source, 0)
-        try:
+        self.tail.data = b""
+        with ExitStack() as stack:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stack.callback(theirs.close)
+            failed = stack.enter_context(ExitStack())
+            failed.callback(ours.close)
+            ours.settimeout(SEND_S)  # a candidate that does not read must not hold the referee up
+            page_fd, source_fd = memory_file("page", PAGE_BYTES), memory_file("source", len(source))
+            stack.callback(os.close, page_fd)
+            stack.callback(os.close, source_fd)
+            os.pwrite(source_fd, source, 0)
             self.control.settimeout(START_S)
             send(self.control, {"op": "fork"}, (theirs.fileno(),))
             send(ours, setup, (source_fd, page_fd))
-        finally:
-            theirs.close()
-            os.close(source_fd)
-        page = mmap.mmap(page_fd, PAGE_BYTES)
-        os.close(page_fd)
-        return Child(self, ours, page)
+            child = Child(self, ours, mmap.mmap(page_fd, PAGE_BYTES))
+            failed.pop_all()
+        return child
 
     def stop(self) -> None:
         """Ends the zygote and with it every process of its namespace."""

@@ -137,7 +137,7 @@ def babysit(control: socket.socket, pid: int, config: Message) -> Message:
             receive(control)  # the one message that can come is `kill`
             reason = "asked"
         except TimeoutError:
-            reason = over_limit(config)
+            reason = over_limit(config, pid)
         except EOFError:
             reason = "referee gone"
         if reason:
@@ -163,7 +163,7 @@ def bury(pid: int) -> int | None:
     return status
 
 
-def over_limit(config: Message) -> str:
+def over_limit(config: Message, pid: int) -> str:
     """Which limit the process tree exceeds, or ""; threads count as processes."""
     if not config["own_pids"]:
         return ""
@@ -178,9 +178,18 @@ def over_limit(config: Message) -> str:
             resident_kb += sum(int(fields.get(k, "0 kB").split()[0]) for k in ("RssAnon", "RssShmem"))
         if tasks > config["max_processes"]:
             return "processes"
-    machine = read_fields("/proc/meminfo")  # memory that no process maps shows there alone
+    # memory that no process maps shows there alone; a child that stands still takes none of it
+    machine = read_fields("/proc/meminfo")
     scarce = int(machine["MemAvailable"].split()[0]) < int(machine["MemTotal"].split()[0]) // 32
-    return "memory" if scarce or resident_kb * 1024 > config["memory_bytes"] else ""
+    return "memory" if (scarce and not stands_still(pid)) or resident_kb * 1024 > config["memory_bytes"] else ""
+
+
+def stands_still(pid: int) -> bool:
+    """Whether the referee has stopped the process."""
+    try:
+        return read_fields(f"/proc/{pid}/status")["State"].startswith("T")
+    except (OSError, KeyError):
+        return False
 
 
 def read_fields(path: str) -> dict[str, str]:
@@ -283,7 +292,6 @@ def set_limits(config: Message) -> None:
         (resource.RLIMIT_FSIZE, config["scratch_bytes"]),
         (resource.RLIMIT_NOFILE, 1024),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, config["max_processes"]),
     ):
         with suppress(ValueError, OSError):
             resource.setrlimit(limit, (value, value))

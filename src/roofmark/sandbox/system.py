@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -87,10 +88,10 @@ def run_times(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def signal_quietly(pid: int, number: int) -> None:
-    """Sends a signal to a process that may be gone."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+def send_signal(handle: int, number: int) -> None:
+    """Sends a signal to the process of a pidfd, which may be gone."""
+    with suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(handle, number)
 
 
 def memory_file(name: str, nbytes: int) -> int:

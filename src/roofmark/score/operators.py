@@ -14,6 +14,8 @@ def score_operator(plan: OperatorPlan, weight: float, shapes: Sequence[ShapeScor
     """The figures of an operator from those of its shapes, in any order; `weight` is the normalised one."""
     scored = [shape for shape in shapes if shape.s_strict is not None]
     full_size = [shape for shape in shapes if not shape.stand_in]
+    of_s = [shape for shape in scored if shape.s is not None] or scored  # S = 0 speaks of all that failed
+    eager = [shape.eager_s for shape in of_s if _is_possible(shape.eager_s)]
     return OperatorScore(
         operator=plan.operator,
         weight=weight,
@@ -29,10 +31,10 @@ def score_operator(plan: OperatorPlan, weight: float, shapes: Sequence[ShapeScor
         s_strict=middle(shape.s_strict for shape in scored),
         s_interval=_interval([shape for shape in scored if shape.s is not None]),
         s_attainable=middle(shape.s_attainable for shape in scored),
-        eager_s=middle(_at_most_one(shape.eager_s) for shape in full_size),
+        s_shapes=len(of_s),
+        eager_s=middle(eager),
+        eager_shapes=len(eager),
         speedup_over_eager=middle(shape.speedup_over_eager for shape in scored),
-        baseline_s=middle(_at_most_one(shape.baseline_s) for shape in full_size),
-        speedup_over_baseline=middle(shape.speedup_over_baseline for shape in scored),
         adoption=middle(shape.adoption for shape in full_size),
         regime=_regime(full_size or shapes),
         counts=dict(sorted(Counter(str(shape.status) for shape in shapes).items())),
@@ -45,9 +47,9 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _at_most_one(s: float | None) -> float | None:
-    """S, None where it is above 1: an error of the bound is shown with its shape and enters no median."""
-    return None if s is None or s > 1 else s
+def _is_possible(s: float | None) -> bool:
+    """Whether S is known and at most 1: an error of the bound is shown with its shape and enters no median."""
+    return s is not None and s <= 1
 
 
 def _median_or_zero(values: Iterable[float | None]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from roofmark.errors import ProblemError, UserError
 from roofmark.records import (
-    Baseline,
     Calibration,
     Interval,
     Isolation,
@@ -27,43 +27,49 @@ from roofmark.score.shapes import Bench, missing_shape, score_shape
 Judged = Mapping[tuple[str, str, str], Verdict]
 Pick = Callable[[OperatorScore], float | None]
 
+# How the reference may end without casting doubt on the operator, its oracle or the referee: it has no time
+# where it does not fit or does not settle. Any other end is a fault of ours.
+EAGER_MAY_END = (Status.OK, Status.UNSTABLE, Status.OUT_OF_MEMORY, Status.OVER_TIME_BUDGET)
 
-def score_run(
-    manifest: Manifest,
-    verdicts: Sequence[Verdict],
-    calibrations: Sequence[Calibration],
-    baselines: Mapping[str, Sequence[Baseline]] | None = None,
-) -> RunScore:
+
+def score_run(manifest: Manifest, verdicts: Sequence[Verdict], calibrations: Sequence[Calibration]) -> RunScore:
     """The figures of a run from its records alone, the same on any machine and in any order of the records.
 
-    `baselines` maps operators to the deployed kernels' times; only those of the run's own device count.
     `UserError` for two verdicts of one shape, `ProblemError` for weights that are no weights.
     """
     _check_plans(manifest)
     judged = _by_key(verdicts)
     roofline, source = run_roofline(manifest, calibrations)
     weights, weight_notes = _weights(manifest)
-    shapes: list[ShapeScore] = []
-    operators: list[OperatorScore] = []
-    for plan in manifest.plans:
-        same_device = [b for b in (baselines or {}).get(plan.operator, ()) if _same_device(b, manifest)]
-        bench = Bench(roofline, manifest.backend, same_device)
-        own = [_score_one(judged, plan.operator, shape_id, bench) for shape_id in plan.shape_ids]
-        shapes += own
-        operators.append(score_operator(plan, weights[plan.operator], own))
-    incomplete = _incomplete(shapes, calibration_gap(manifest, judged.values(), calibrations))
+    bench = Bench(roofline, manifest.backend)
+    by_plan = [[_score_one(judged, p.operator, shape_id, bench) for shape_id in p.shape_ids] for p in manifest.plans]
+    shapes = [shape for own in by_plan for shape in own]
+    operators = [
+        score_operator(plan, weights[plan.operator], own) for plan, own in zip(manifest.plans, by_plan, strict=True)
+    ]
+    gap = calibration_gap(manifest, judged.values(), calibrations)
+    incomplete = (*([gap] if gap else []), *_undecided(shapes, judged))
     uncovered = _uncovered(manifest, operators)
-    notes = (*weight_notes, *uncovered, *_notes(manifest, judged, shapes))
-    return _assemble(
-        manifest,
-        operators,
-        shapes,
-        held_against=(roofline, source),
-        dtypes={dtype for verdict in judged.values() for dtype, n in verdict.work.flops.items() if n},
-        incomplete=incomplete,
+    return RunScore(
+        run_id=manifest.run_id,
+        release=manifest.release,
+        release_sha256=manifest.release_sha256,
+        device=manifest.device,
+        backend=manifest.backend,
+        isolation=manifest.isolation,
+        roofline=roofline,
+        roofline_source=source,
+        dtypes=tuple(sorted({d for v in judged.values() for d, count in v.work.flops.items() if count})),
+        complete=not incomplete,
         partial=bool(uncovered),
-        notes=notes,
+        ranked=not incomplete and not uncovered and manifest.isolation is not Isolation.UNSAFE,
+        **_rates(operators),
+        **_means(operators, whole=not incomplete and not uncovered),
         median_wall_s=middle(v.wall_s for v in judged.values() if v.subject == "candidate"),
+        operators=tuple(operators),
+        shapes=tuple(shapes),
+        incomplete=incomplete,
+        notes=(*weight_notes, *uncovered, *_notes(manifest, judged, shapes)),
     )
 
 
@@ -77,7 +83,7 @@ def _score_one(judged: Judged, operator: str, shape_id: str, bench: Bench) -> Sh
 
 
 def _check_plans(manifest: Manifest) -> None:
-    """Nothing; `UserError` where a manifest counts an operator or a shape twice, or one of no release."""
+    """Refuses, with a `UserError`, a manifest that counts an operator or a shape twice, or one of no release."""
     operators = [plan.operator for plan in manifest.plans]
     if len(set(operators)) < len(operators):
         raise UserError(f"the manifest of run {manifest.run_id} names an operator twice")
@@ -117,22 +123,18 @@ def _weights(manifest: Manifest) -> tuple[dict[str, float], tuple[str, ...]]:
     return {operator: weight / total for operator, weight in given.items()}, notes
 
 
-def _same_device(baseline: Baseline, manifest: Manifest) -> bool:
-    """Whether a deployed time was taken on the device of the run."""
-    return manifest.roofline is not None and baseline.gpu.casefold() == manifest.roofline.device.casefold()
-
-
-def _incomplete(shapes: Iterable[ShapeScore], gap: str) -> tuple[str, ...]:
-    """Why the run is not complete, one line a reason."""
-    reasons = [gap] if gap else []
+def _undecided(shapes: Iterable[ShapeScore], judged: Judged) -> Iterator[str]:
+    """Why the run is not complete, one line a reason: the shapes first, each with its reference's failure."""
     for shape in shapes:
         name = f"{shape.operator} shape {shape.shape_id}"
         if shape.status in (Status.IMPOSSIBLE, Status.INFRASTRUCTURE, "missing"):
-            reasons.append(f"{name} is {shape.status}" + (f": {shape.message}" if shape.message else ""))
-        for who, s in (("eager reference", shape.eager_s), ("deployed kernel", shape.baseline_s)):
-            if s is not None and s > 1:
-                reasons.append(f"{name}: the {who} reaches S = {s:.3f}, so the bound is wrong")
-    return tuple(reasons)
+            yield f"{name} is {shape.status}" + (f": {shape.message}" if shape.message else "")
+        eager = judged.get(("eager", shape.operator, shape.shape_id))
+        if eager is not None and eager.status not in EAGER_MAY_END:
+            line = " ".join(eager.message.split())
+            yield f"{name}: the eager reference is {eager.status}" + (f": {line}" if line else "")
+        if shape.eager_s is not None and shape.eager_s > 1:
+            yield f"{name}: the eager reference reaches S = {shape.eager_s:.3f}, so the bound is wrong"
 
 
 def _uncovered(manifest: Manifest, operators: Iterable[OperatorScore]) -> tuple[str, ...]:
@@ -171,60 +173,37 @@ def _notes(manifest: Manifest, judged: Judged, shapes: Iterable[ShapeScore]) -> 
     return tuple(notes)
 
 
-def _assemble(
-    manifest: Manifest,
-    operators: Sequence[OperatorScore],
-    shapes: Sequence[ShapeScore],
-    *,
-    held_against: tuple[Roofline | None, str],
-    dtypes: set[str],
-    incomplete: tuple[str, ...],
-    partial: bool,
-    notes: tuple[str, ...],
-    median_wall_s: float | None,
-) -> RunScore:
-    """The record of the run."""
-    whole = not incomplete and not partial
+def _rates(operators: Sequence[OperatorScore]) -> dict[str, Any]:
+    """The rates, adoption and ratio of the run, each over the operators where it is defined."""
+    adoptions = [o.adoption for o in operators if o.adoption is not None]
+    ratios = [o.speedup_over_eager for o in operators if o.speedup_over_eager is not None]
+    return {
+        "compile_rate": _mean(o.compile_rate for o in operators),
+        "compile_rate_without_fallbacks": _mean(o.compile_rate_without_fallbacks for o in operators),
+        "correct_rate": _mean(o.correct_rate for o in operators),
+        "adoption": _mean(adoptions),
+        "adoption_operators": len(adoptions),
+        "speedup_over_eager": middle(ratios),
+        "speedup_over_eager_operators": len(ratios),
+    }
+
+
+def _means(operators: Sequence[OperatorScore], *, whole: bool) -> dict[str, Any]:
+    """The weighted means of S: over what is scored, and, where the run is `whole`, over the release."""
     scored = [o for o in operators if o.s_strict is not None]
     s, strict = _weighted(scored, lambda o: o.s), _weighted(scored, lambda o: o.s_strict)
-    covered = math.fsum(o.weight * o.scored / o.shapes_of_release for o in operators if o.shapes_of_release)
-    return RunScore(
-        median_wall_s=median_wall_s,
-        run_id=manifest.run_id,
-        release=manifest.release,
-        release_sha256=manifest.release_sha256,
-        device=manifest.device,
-        backend=manifest.backend,
-        isolation=manifest.isolation,
-        roofline=held_against[0],
-        roofline_source=held_against[1],
-        dtypes=tuple(sorted(dtypes)),
-        complete=not incomplete,
-        partial=partial,
-        ranked=whole and manifest.isolation is not Isolation.UNSAFE,
-        weight_covered=covered,
-        compile_rate=_mean(o.compile_rate for o in operators),
-        compile_rate_without_fallbacks=_mean(o.compile_rate_without_fallbacks for o in operators),
-        correct_rate=_mean(o.correct_rate for o in operators),
-        adoption=_mean(o.adoption for o in operators),
-        adoption_operators=_count(o.adoption for o in operators),
-        speedup_over_eager=middle(o.speedup_over_eager for o in operators),
-        speedup_over_eager_operators=_count(o.speedup_over_eager for o in operators),
-        speedup_over_baseline=middle(o.speedup_over_baseline for o in operators),
-        speedup_over_baseline_operators=_count(o.speedup_over_baseline for o in operators),
-        s_agg=s if whole else None,
-        s_agg_interval=_weighted_interval(operators) if whole else None,
-        s_strict_agg=strict if whole else None,
-        eager_s_agg=_weighted(operators, lambda o: o.eager_s) if whole else None,
-        baseline_s_agg=_weighted(operators, lambda o: o.baseline_s) if whole else None,
-        s_covered=s,
-        s_strict_covered=strict,
-        eager_s_covered=_weighted(scored, lambda o: o.eager_s),
-        operators=tuple(operators),
-        shapes=tuple(shapes),
-        incomplete=incomplete,
-        notes=notes,
-    )
+    return {
+        "weight_covered": math.fsum(
+            o.weight * o.scored / o.shapes_of_release for o in operators if o.shapes_of_release
+        ),
+        "s_agg": s if whole else None,
+        "s_agg_interval": _weighted_interval(operators) if whole else None,
+        "s_strict_agg": strict if whole else None,
+        "eager_s_agg": _weighted(operators, lambda o: o.eager_s) if whole else None,
+        "s_covered": s,
+        "s_strict_covered": strict,
+        "eager_s_covered": _weighted(scored, lambda o: o.eager_s),
+    }
 
 
 def _weighted(operators: Sequence[OperatorScore], pick: Pick) -> float | None:
@@ -250,8 +229,3 @@ def _mean(values: Iterable[float | None]) -> float | None:
     """The mean of those values that are known, None where none is."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _count(values: Iterable[float | None]) -> int:
-    """How many of the values are known."""
-    return sum(value is not None for value in values)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from roofmark.hardware.roofline import t_sol_us
-from roofmark.records import Baseline, Compiled, Interval, Roofline, ShapeScore, Status, Timing, Verdict, Work
+from roofmark.records import Compiled, Interval, Roofline, ShapeScore, Status, Timing, Verdict, Work
 from roofmark.score.table import Ended, Row, row
 
 SHOWS_TIME = (Status.OK, Status.OVER_TIME_BUDGET, Status.UNSTABLE, Status.IMPOSSIBLE)
 
 
 class Bench(NamedTuple):
-    """What a shape is held against: the roofline, the backend's name, deployed times of the device."""
+    """What a shape is held against: the roofline, and the name of the backend whose code it should spend time in."""
 
     roofline: Roofline | None
     backend: str
-    baselines: Sequence[Baseline] = ()
 
 
 def missing_shape(operator: str, shape_id: str, eager: Verdict | None, bench: Bench) -> ShapeScore:
@@ -76,11 +74,8 @@ def _assemble(
     gate, compiled = (verdict.gate, verdict.compiled) if verdict else (None, Compiled.NOT_RUN)
     counts = row(status, gate, compiled)
     timing = verdict.timing if verdict and status in SHOWS_TIME else None
-    time_us = timing.median_us if timing else None
     t_sol = bound_us(known.work, bench.roofline) if known else None
-    passed_us = time_us if status is Status.OK and not stand_in else None
-    eager_us = _eager_us(eager, known)
-    baseline_us = min((b.time_us for b in bench.baselines if b.shape_id == shape_id), default=None)
+    passed = timing if status is Status.OK and not stand_in else None
     return ShapeScore(
         operator=operator,
         shape_id=shape_id,
@@ -93,18 +88,13 @@ def _assemble(
         counts_correct=counts.correct,
         intensity=_intensity(known.work) if known else None,
         t_sol_us=t_sol,
-        time_us=time_us,
+        time_us=timing.median_us if timing else None,
         interval_us=timing.interval_us if timing else None,
-        eager_us=eager_us,
-        eager_s=None if stand_in else _quotient(t_sol, eager_us),
-        speedup_over_eager=_quotient(eager_us, passed_us),
-        baseline_us=baseline_us,
-        baseline_s=None if stand_in else _quotient(t_sol, baseline_us),
-        speedup_over_baseline=_quotient(baseline_us, passed_us),
         adoption=_adoption(verdict, bench.backend) if verdict and status is Status.OK else None,
         message=message,
         notes=_notes(verdict, timing, stand_in),
-        **_s_figures(counts, stand_in, t_sol, timing if passed_us is not None else None),
+        **_s_figures(counts, stand_in, t_sol, passed),
+        **_eager_figures(_eager_us(eager, known), stand_in, t_sol, passed),
     )
 
 
@@ -124,6 +114,17 @@ def _s_figures(counts: Row, stand_in: bool, t_sol: float | None, passed: Timing 
     if passed.floor_us is not None:
         figures["s_attainable"] = max(t_sol, passed.floor_us) / passed.median_us
     return figures
+
+
+def _eager_figures(
+    eager_us: float | None, stand_in: bool, t_sol: float | None, passed: Timing | None
+) -> dict[str, float | None]:
+    """The reference's time and S, and the ratio of its time to that of a candidate that passed."""
+    return {
+        "eager_us": eager_us,
+        "eager_s": None if stand_in else _quotient(t_sol, eager_us),
+        "speedup_over_eager": _quotient(eager_us, passed.median_us if passed else None),
+    }
 
 
 def _eager_us(eager: Verdict | None, known: Verdict | None) -> float | None:

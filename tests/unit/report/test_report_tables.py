@@ -106,10 +106,22 @@ def test_the_summary_says_what_the_run_is() -> None:
         "S 0.625, S_strict 0.312, eager S 0.500 over 38% of the release's weight; no S_agg: the run is partial"
     )
     assert partial["held against"].endswith("; largest of 2 calibrations")
-    assert "over the deployed n/a" in partial["rates"]
     incomplete = summary_lines(golden("incomplete"))
-    assert sum(label == "incomplete" for label, _ in incomplete) == 5
+    assert sum(label == "incomplete" for label, _ in incomplete) == 6
     assert "no S_agg: the run is incomplete" in dict(incomplete)["score"]
+
+
+def test_an_eager_s_over_fewer_shapes_says_so() -> None:
+    score = golden("complete")
+    for width in WIDTHS:
+        assert "3/4" not in shown(score, width)
+    alpha, beta, gamma = score.operators
+    fewer = score.model_copy(
+        update={"operators": (alpha.model_copy(update={"eager_shapes": 3}), beta, gamma), "eager_s_agg": 0.2}
+    )
+    for width in WIDTHS:
+        assert "3/4" in shown(fewer, width)
+    assert dict(summary_lines(fewer))["beside it"] == "eager S_agg 0.200 (on 6 of its 9 shapes)"
 
 
 def test_a_run_that_holds_nothing_yet() -> None:

@@ -24,7 +24,7 @@ from roofmark.errors import IsolationError
 from roofmark.evaluate.judge import Judge, Outcome, setup
 from roofmark.evaluate.session import Session
 from roofmark.records import Isolation, Status
-from roofmark.sandbox import policy, process
+from roofmark.sandbox import policy, system
 from roofmark.sandbox.child import CandidateEnded
 from roofmark.sandbox.system import descendants, memory_file
 
@@ -84,7 +84,7 @@ def looked(level: Isolation, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("run")
     (folder / "manifest.json").write_text("{}")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0roofmark-test")
+        listener.bind(f"\0roofmark-test-{os.getpid()}")
         listener.listen()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(system, "TAIL_BYTES", 1 << 20)

@@ -12,7 +12,7 @@ from score_records import manifest, verdict
 
 from roofmark.errors import DeviceError, ProblemError, RoofmarkError, UserError
 from roofmark.records import Calibration, Compiled, Gate, Isolation, Roofline, RunScore, Status, Verdict, Work
-from roofmark.score import compare_guard, score_run
+from roofmark.score import score_run
 
 
 def score(*verdicts: Verdict, shapes: str = "0", **fields: Any) -> RunScore:
@@ -170,15 +170,31 @@ def test_measured_ceilings_never_enter_the_score_of_a_gpu() -> None:
     assert (run.s_agg, run.roofline_source) == (0.5, "vendor's constants")
 
 
-def test_only_like_runs_are_ranked_together() -> None:
-    one = manifest({"alpha": ("0",)}, config={"seeds": 5})
-    compare_guard([])
-    compare_guard([one, one.model_copy(update={"run_id": "r2", "backend": "gluon"})])
-    for update, name in (
-        ({"release_sha256": "b" * 64}, "the release differs"),
-        ({"device": "G2"}, "the device differs"),
-        ({"config": {"seeds": 4}}, "config.seeds differs"),
-        ({"config": {"seeds": 5, "tools": "profiler"}}, "config.tools differs"),
-    ):
-        with pytest.raises(UserError, match=f"runs r1 and r2 can't be ranked together: {name}"):
-            compare_guard([one, one.model_copy(update={"run_id": "r2", **update})])
+FINE_FOR_EAGER = (Status.OK, Status.UNSTABLE, Status.OUT_OF_MEMORY, Status.OVER_TIME_BUDGET)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_reference_that_ends_badly_leaves_the_run_incomplete(status: Status) -> None:
+    eager = verdict("0", status, subject="eager", message="why\nit did")
+    run = score(verdict("0"), eager)
+    assert run.complete == run.ranked == (status in FINE_FOR_EAGER)
+    assert run.incomplete == (
+        () if run.complete else (f"alpha shape 0: the eager reference is {status}: why it did",)
+    )
+    assert (run.s_agg is None) != run.complete
+    assert run.s_covered == 0.5
+    stranger = score(verdict("0"), eager.model_copy(update={"shape_id": "9"}))
+    assert stranger.complete
+
+
+def test_eager_s_is_over_the_shapes_that_s_speaks_of() -> None:
+    def eager(shape: str, time_us: float) -> Verdict:
+        return verdict(shape, subject="eager", time_us=time_us)
+
+    slow, quick, none = eager("0", 100), eager("1", 20), verdict("2", Status.OUT_OF_MEMORY, subject="eager")
+    passed = [verdict("0"), verdict("1", Status.CRASH), verdict("2")]
+    alpha = score(*passed, slow, quick, none, shapes="012").operators[0]
+    assert (alpha.eager_s, alpha.eager_shapes, alpha.s_shapes) == (0.1, 1, 2)
+    failed = [verdict(shape, Status.CRASH) for shape in "012"]
+    alpha = score(*failed, slow, quick, none, shapes="012").operators[0]
+    assert (alpha.s, alpha.eager_s, alpha.eager_shapes, alpha.s_shapes) == (0, pytest.approx(0.3), 2, 3)
