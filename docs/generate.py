@@ -63,7 +63,7 @@ def hardware_table() -> str:
     dtypes = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     rows = [f"| name | {' | '.join(dtypes)} | TB/s |", "|---|" + "---:|" * (len(dtypes) + 1)]
     for name in hardware.names():
-        roofline = hardware.roofline(hardware.load(name))
+        roofline = hardware.load(name).roofline
         cells = [f"{roofline.peak_flops[d] / 1e12:g}" if d in roofline.peak_flops else "" for d in dtypes]
         rows.append(f"| `{name}` | {' | '.join(cells)} | {roofline.bandwidth_bytes_per_s / 1e12:g} |")
     return "\n".join(rows)

@@ -19,6 +19,7 @@ from pathlib import Path
 from roofmark.errors import UserError
 
 GROUP = "roofmark.backends"
+DEFAULTS = {"cpu": "numba", "cuda": "triton"}
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,47 @@ def load(name: str) -> Backend:
     return place
 
 
-def detect(source: str, device: str) -> Backend:
-    """The backend whose modules the candidate's `source` imports and that runs on `device`."""
+def detect(source: str, device: str, name: str = "the candidate") -> Backend:
+    """The backend whose modules the candidate's `source` imports, and that runs on `device`.
+
+    A file that imports no kernel language is judged as the device's default: numba on a CPU, Triton on CUDA.
+    `UserError` where none of the languages that it imports runs on `device`; it calls the file `name`.
+    """
+    imported = _imported(source)
+    written_in = [backend for backend in _loadable() if imported & {m.split(".")[0] for m in backend.modules}]
+    for backend in written_in:
+        if device in backend.devices:
+            return backend
+    for backend in written_in:
+        on = " or ".join(backend.devices)
+        raise UserError(
+            f"{name} is written in {backend.name}, which runs on {on} and not on {device}",
+            hint=f"use --device {on}, or say with --backend what it is written in",
+        )
+    if device not in DEFAULTS:
+        raise UserError(f"no backend is the default on {device}", hint="name one with --backend")
+    return load(DEFAULTS[device])
+
+
+def _loadable() -> list[Backend]:
+    """The installed backends; a broken plug-in must not stand in the way of the others."""
+    found = []
+    for name in names():
+        with suppress(UserError):
+            found.append(load(name))
+    return found
+
+
+def _imported(source: str) -> set[str]:
+    """The top-level modules that the source imports anywhere; none where it is no Python."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        tree = ast.Module(body=[], type_ignores=[])
-    imported: set[str] = set()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported.add(node.module.split(".")[0])
-    fitting = []
-    for name in names():
-        with suppress(UserError):  # a broken plug-in must not stand in the way of the others
-            backend = load(name)
-            fitting += [backend] if device in backend.devices else []
-    for backend in fitting:
-        if imported & {m.split(".")[0] for m in backend.modules}:
-            return backend
-    if not fitting:
-        raise UserError(f"no backend runs on {device}", hint="name one with --backend")
-    return fitting[0]
+            found.add(node.module.split(".")[0])
+    return found

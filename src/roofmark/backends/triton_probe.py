@@ -40,14 +40,13 @@ def start(cache: str) -> None:
 
 
 def dump(cache: str) -> list[str]:
-    """The names of the candidate's kernels, each with its cubin and PTX in `<cache>/artefacts`."""
+    """The names of the candidate's kernels, each with its cubin in `<cache>/artefacts`."""
     folder = Path(cache) / "artefacts"
     own = [kernel for kernel in _kernels if _own(kernel)]
     for kernel in own:
-        for kind in ("cubin", "ptx"):
-            code = kernel.asm.get(kind)
-            if code:
-                _write(folder, str(kernel.name), kind, code if isinstance(code, bytes) else code.encode())
+        code = kernel.asm.get("cubin")
+        if code:
+            _write(folder, str(kernel.name), code)
     return sorted({str(kernel.name) for kernel in own})
 
 
@@ -173,9 +172,9 @@ def _launches() -> Iterator[list[Any]]:
         chain.remove(entered)
 
 
-def _write(folder: Path, name: str, kind: str, code: bytes) -> None:
+def _write(folder: Path, name: str, code: bytes) -> None:
     safe = re.sub(r"[^A-Za-z0-9_.]+", "_", name)[:80]
-    target = folder / f"{safe}-{hashlib.sha256(code).hexdigest()[:16]}.{kind}"
+    target = folder / f"{safe}-{hashlib.sha256(code).hexdigest()[:16]}.cubin"
     if target.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roofmark.cli.output import JsonOption, amount, check_json_target, emit, new_table
+from roofmark.cli.output import JsonOption, check_json_target, emit, new_table
 from roofmark.cli.progress import watcher
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def list_(json: JsonOption = None) -> None:
     gpus = [hardware.load(name) for name in hardware.names()]
     table = new_table("name", right=(*DTYPES, "TB/s"))
     for gpu in gpus:
-        roofline = hardware.roofline(gpu)
+        roofline = gpu.roofline
         peaks = [roofline.peak_flops.get(d) for d in DTYPES]
         cells = ["-" if p is None else f"{p / 1e12:,.1f}" for p in peaks]
         table.add_row(gpu.name, *cells, f"{roofline.bandwidth_bytes_per_s / 1e12:.2f}")
@@ -78,11 +78,13 @@ def calibrate(
 
         emit(found, json, measured_toml(found))
         return
+    from roofmark.report.words import si
+
     units = found.details.get("unit", {})
     table = new_table("limit", right=("measured",), fold=("by",))
     for dtype, peak in sorted(found.roofline.peak_flops.items()):
-        table.add_row(dtype, amount(peak, "OP/s" if dtype.startswith("int") else "FLOP/s"), str(units.get(dtype, "")))
-    table.add_row("memory", amount(found.roofline.bandwidth_bytes_per_s, "B/s"), str(units.get("bytes", "")))
+        table.add_row(dtype, si(peak, "OP/s" if dtype.startswith("int") else "FLOP/s"), str(units.get(dtype, "")))
+    table.add_row("memory", si(found.roofline.bandwidth_bytes_per_s, "B/s"), str(units.get("bytes", "")))
     head = f"{found.details.get('cpu', 'cpu')}, {found.details.get('cores', '?')} cores, {found.taken_at}\n"
     emit(found, json, head, table)
 

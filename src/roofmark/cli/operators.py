@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roofmark.cli.output import JsonOption, amount, check_json_target, console, emit, new_table
+from roofmark.cli.output import JsonOption, check_json_target, console, emit, new_table
 
 if TYPE_CHECKING:
     from roofmark.operators import Operator
@@ -87,7 +87,7 @@ def names_of_sizes(operator: Operator) -> tuple[tuple[str, ...], dict[str, Any]]
 
 def shapes_table(operator: Operator) -> Any:
     """A row a shape: sizes, work, and the smaller sizes that stand in on a CPU."""
-    from roofmark.report.words import dims
+    from roofmark.report.words import dims, si
 
     varying, _ = names_of_sizes(operator)
     width = 0 if console().width >= WIDE else MAX_SIZES
@@ -100,7 +100,7 @@ def shapes_table(operator: Operator) -> Any:
         sizes = {key: shape.dims.get(key, "-") for key in varying}
         stand_in = dims({**sizes, **shape.stand_in}, width=width) if shape.stand_in else ""
         table.add_row(
-            shape.shape_id, dims(sizes, width=width), amount(sum(work.flops.values()), "FLOP"),
-            amount(work.bytes_read, "B"), amount(work.bytes_written, "B"), f"{work.intensity:,.2f}", stand_in,
+            shape.shape_id, dims(sizes, width=width), si(sum(work.flops.values()), "FLOP"),
+            si(work.bytes_read, "B"), si(work.bytes_written, "B"), f"{work.intensity:,.2f}", stand_in,
         )  # fmt: skip
     return table

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from roofmark.records import Record
 
 NARROWEST = 72  # below, tables would hide figures; a terminal that is narrower wraps them
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the records behind the table as JSON.")
@@ -149,11 +148,3 @@ def new_table(*left: str, right: Iterable[str] = (), fold: Iterable[str] = (), t
     for name in fold:
         table.add_column(name, overflow="fold")
     return table
-
-
-def amount(value: float, unit: str) -> str:
-    """A quantity with a prefix and three digits that count: `7.68 MFLOP`."""
-    for factor, prefix in PREFIXES:
-        if value >= factor * 0.9995:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"

@@ -53,4 +53,4 @@ def limits_of(device: str) -> Limits:
     known = hardware.match(name)
     if known is None:
         raise DeviceError(f"the catalogue has no {name}", hint="roofmark hardware list shows what it has")
-    return Limits(hardware.roofline(hardware.load(known)))
+    return Limits(hardware.load(known).roofline)

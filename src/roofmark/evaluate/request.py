@@ -115,7 +115,7 @@ def choose_device(name: str) -> str:
 def choose_backend(name: str | None, candidate: Candidate, device: str) -> Backend:
     """The named backend, or the one that the candidate imports; it must be installed and run on `device`."""
     text = candidate.source.decode("utf-8", errors="replace")
-    backend = backends.load(name) if name else backends.detect(text, device)
+    backend = backends.load(name) if name else backends.detect(text, device, candidate.name)
     if device not in backend.devices:
         on = ", ".join(backend.devices)
         raise UserError(f"backend {backend.name} does not run on {device}", hint=f"it runs on {on}")
@@ -184,8 +184,12 @@ def environment(request: Request) -> dict[str, str]:
     if request.device == "cuda":
         import torch
 
+        from roofmark.hardware.cuda import device_state
+
         found["gpu"] = torch.cuda.get_device_name()
         found["cuda"] = str(torch.version.cuda)
+        if driver := device_state().get("driver"):
+            found["driver"] = str(driver)
     else:
         found["cpu"] = cpu_name()
         found["cores"] = str(len(os.sched_getaffinity(0)))

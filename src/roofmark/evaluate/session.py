@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,10 +59,11 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.child.close()
-        for case in self.cases.values():
-            for shared in (*case.inputs, *case.outputs):
-                shared.close()
+        with ExitStack() as stack:  # whatever fails, the rest is let go too
+            for case in self.cases.values():
+                for shared in (*case.inputs, *case.outputs):
+                    stack.callback(shared.close)
+            self.child.close()
 
     def bind(self, name: str, sizes: Sizes, inputs: dict[str, Tensor], *, timeout_s: float) -> Case:
         """Shares inputs and outputs of a case with the child; the contents stay behind."""

@@ -1,7 +1,6 @@
 """Where kernels run: the catalogue of accelerators, the roofline, and calibrations of the machine at hand.
 
-`roofmark.hardware.roofline` is a function here and a module of the same name; the module's own names are
-imported from it: `from roofmark.hardware.roofline import t_sol_us`.
+`load(name).roofline` is what a score on that accelerator is held against.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from pathlib import Path
 from roofmark.errors import DeviceError
 from roofmark.hardware.catalogue import Figure, Gpu, Peak, Source, read
 from roofmark.hardware.roofline import Regime, regime, ridge, t_sol_us
-from roofmark.records import Roofline
 
 __all__ = [
     "Figure",
@@ -25,7 +23,6 @@ __all__ = [
     "names",
     "regime",
     "ridge",
-    "roofline",
     "t_sol_us",
 ]
 
@@ -43,11 +40,6 @@ def load(name: str) -> Gpu:
     if gpu.name != name:
         raise DeviceError(f"{name}.toml: name is {gpu.name!r}")
     return gpu
-
-
-def roofline(gpu: Gpu) -> Roofline:
-    """The limits that a score on this accelerator is held against: FLOP/s per dtype and bytes/s."""
-    return gpu.roofline
 
 
 def match(device_name: str, memory_bytes: int | None = None) -> str | None:

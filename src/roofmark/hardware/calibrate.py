@@ -71,32 +71,38 @@ def calibrate_cpu(
     array_bytes = _array_bytes(llc)
     stolen_s = stolen_by_host_s()
     printed = native.run(program, array_bytes, ROUNDS, COMPUTE_MS, BANDWIDTH_MS)
-    stolen_s = stolen_by_host_s() - stolen_s
+    machine = {
+        "cpu": model,
+        "llc_bytes": llc,
+        "array_bytes": array_bytes,
+        "rounds": ROUNDS,
+        "stolen_by_host_s": round(stolen_by_host_s() - stolen_s, 2),
+    }
+    roofline, details = _limits(printed, flags.split())
+    return Calibration(taken_at=taken_at.isoformat(timespec="seconds"), roofline=roofline, details=machine | details)
+
+
+def _limits(printed: Mapping[str, Any], flags: Iterable[str]) -> tuple[Roofline, dict[str, Any]]:
+    """The roofline of what the program printed on a CPU with these flags, and how each limit came about."""
     kernels = {k["name"]: k for k in printed["compute"] if k["rates"]}
     sweeps = {k["name"]: k for k in printed["bandwidth"]}
     printed_kernels = [*kernels.values(), *sweeps.values()]
     compiled = {k["name"] for k in printed["compute"]}
     fp32 = max(kernels["vector_fp32"]["rates"])
-    kernels |= _units_by_ratio(flags.split(), compiled, fp32, printed["vector_bytes"])
+    kernels |= _units_by_ratio(flags, compiled, fp32, printed["vector_bytes"])
     peaks, units = _peaks(kernels)
     best_sweep = max(sweeps, key=lambda name: max(sweeps[name]["rates"]))
-    details: dict[str, Any] = {
-        "cpu": model,
+    details = {
         "cores": printed["cores"],
         "compiler": printed["compiler"],
         "vector_bytes": printed["vector_bytes"],
-        "llc_bytes": llc,
-        "array_bytes": array_bytes,
-        "rounds": ROUNDS,
         "unit": units | {"bytes": best_sweep},
         "kernels": {name: _figures(kernel) for name, kernel in {**kernels, **sweeps}.items()},
         "disturbed": [kernel["name"] for kernel in printed_kernels if not kernel["undisturbed"]],
-        "stolen_by_host_s": round(stolen_s, 2),
         "seconds": {part: printed[f"{part}_s"] for part in ("touch", "measure")},
     }
     bandwidth = max(sweeps[best_sweep]["rates"])
-    roofline = Roofline(device="cpu", peak_flops=peaks, bandwidth_bytes_per_s=bandwidth)
-    return Calibration(taken_at=taken_at.isoformat(timespec="seconds"), roofline=roofline, details=details)
+    return Roofline(device="cpu", peak_flops=peaks, bandwidth_bytes_per_s=bandwidth), details
 
 
 def larger(calibrations: Iterable[Calibration]) -> Roofline:

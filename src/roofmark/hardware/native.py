@@ -20,6 +20,7 @@ from roofmark.errors import DeviceError
 SOURCES = ("harness.h", "calibrate.c", "compute.c", "bandwidth.c")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-pthread")
 TIMEOUT_S = 120
+COMPILER_TIMEOUT_S = 60
 
 # On x86 a build for a lesser CPU would give a peak that a candidate beats: native or nothing.
 NATIVE_FLAGS = {"x86_64": (("-march=native",),)}
@@ -73,8 +74,22 @@ def run(program: Path, *arguments: float) -> dict[str, Any]:
 
 
 def _version(compiler: list[str]) -> str:
-    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
-    return " ".join(compiler) + done.stdout
+    return " ".join(compiler) + _run_compiler([*compiler, "--version"]).stdout
+
+
+def _run_compiler(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What the compiler said. DeviceError where it can't be started or does not end."""
+    name = shlex.join(command[:1])
+    try:
+        return subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=COMPILER_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        reason = f"can't be started: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        reason = f"did not end within {COMPILER_TIMEOUT_S:g} s"
+    raise DeviceError(f"the C compiler {name} {reason}", hint="name another one in CC")
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:
@@ -103,7 +118,7 @@ def _compile(compiler: list[str], sources: Mapping[str, bytes], target: Path) ->
         message = ""
         for native in NATIVE_FLAGS.get(platform.machine(), OTHER_NATIVE_FLAGS):
             command = [*compiler, *FLAGS, *native, *files, "-o", "program"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            done = _run_compiler(command, folder)
             if done.returncode == 0:
                 os.replace(folder / "program", target)
                 return

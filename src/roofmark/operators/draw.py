@@ -59,13 +59,24 @@ class Draw:
         return torch.argsort(self.bits(name, (count,), torch.int64))
 
 
-def near(rng: random.Random, count: int, *, most: int = 641) -> tuple[int, int]:
-    """Two distinct odd counts near `count`, neither equal to it nor a power of two, at most about `most`."""
-    base = min(count, most)
-    low, high = max(3, base * 3 // 4), max(9, base * 5 // 4)
-    odd = [n for n in range(low | 1, high + 1, 2) if n != count]
-    first, second = rng.sample(odd, 2)
+def near(rng: random.Random, count: int, *, small: int = 641) -> tuple[int, int]:
+    """Two distinct odd counts from 3 on that are not `count`: one close to it, and a small one.
+
+    The first lies between an eighth (or 4) below and a sixteenth above, so that whatever a kernel does for large
+    counts is met off the public sizes. The second is some half to five quarters of `small`, or of `count` where
+    that is less, and also at most a sixteenth above `count`. Where `count` is below 9, both may be up to 9.
+    """
+    most = max(9, count + count // 16)
+    first = rng.choice(_odd(max(3, count - max(4, count // 8)), most, count))
+    base = min(count, small)
+    few = _odd(max(3, base // 2), min(most, max(9, base * 5 // 4)), count)
+    second = rng.choice([n for n in few if n != first])
     return first, second
+
+
+def _odd(low: int, high: int, but: int) -> list[int]:
+    """The odd numbers from `low` to `high` without `but`."""
+    return [n for n in range(low | 1, high + 1, 2) if n != but]
 
 
 def chunks(rows: int, bytes_per_row: int, *, budget: int = 1 << 25) -> Iterator[slice]:

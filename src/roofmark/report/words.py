@@ -78,9 +78,9 @@ def scores(interval: Interval | None) -> str:
 
 
 def si(value: float, unit: str) -> str:
-    """A rate with a prefix and three digits that count: `4.80 TB/s`."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= factor:
+    """A quantity with a prefix and three digits that count: `4.8 TB/s`."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor * 0.9995:  # rounds up to it
             return f"{value / factor:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
 

@@ -60,7 +60,7 @@ class CpuSide:
             self.memmove(target.data_ptr(), source.data_ptr(), target.nbytes)
 
     def join(self) -> None:
-        """Nothing: a forward on the CPU is done when it returns."""
+        """Returns at once: a forward on the CPU is done when it returns."""
 
     def times(self) -> Message:
         """The clocks of the last forward, in µs."""

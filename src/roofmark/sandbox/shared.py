@@ -58,9 +58,6 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Waits for all that was asked of the device."""
 
-    def free_bytes(self) -> int:
-        """Memory that can be taken without harm."""
-
 
 class CpuDevice:
     """The CPU: shared memory files, and a flush by reading twice the last-level cache."""
@@ -86,13 +83,7 @@ class CpuDevice:
         self._sweep.sum()
 
     def synchronize(self) -> None:
-        """Nothing: work on the CPU is done when it returns."""
-
-    def free_bytes(self) -> int:
-        """Memory that can be taken without harm."""
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        """Returns at once: work on the CPU is done when it returns."""
 
 
 class CudaDevice:
@@ -162,10 +153,6 @@ class CudaDevice:
     def synchronize(self) -> None:
         """Waits for all that was asked of the device."""
         torch.cuda.synchronize()
-
-    def free_bytes(self) -> int:
-        """Memory that can be taken without harm."""
-        return int(torch.cuda.mem_get_info()[0])
 
 
 class _Memory:

@@ -14,7 +14,6 @@ from roofmark.records import (
     Isolation,
     Manifest,
     OperatorScore,
-    Roofline,
     RunScore,
     ShapeScore,
     Status,

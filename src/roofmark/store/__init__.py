@@ -7,8 +7,8 @@
 Every refusal is a `StoreError` of one line.
 """
 
-from roofmark.store.artefacts import read_artefact, save_artefact
-from roofmark.store.identity import ENVIRONMENT_KEY, check_same_run
+from roofmark.store.artefacts import save_artefact
+from roofmark.store.identity import check_same_run
 from roofmark.store.listing import RunSummary, find_runs
 from roofmark.store.run import (
     Run,
@@ -21,7 +21,6 @@ from roofmark.store.run import (
 )
 
 __all__ = [
-    "ENVIRONMENT_KEY",
     "Run",
     "RunSummary",
     "StoredRun",
@@ -32,6 +31,5 @@ __all__ = [
     "load_run",
     "open_run",
     "pending",
-    "read_artefact",
     "save_artefact",
 ]

@@ -63,7 +63,7 @@ def read_bounded(folder: int, name: str, limit: int, where: Path) -> bytes | Non
 
 
 def write_whole(folder: int, name: str, data: bytes, where: Path) -> None:
-    """Nothing; `name` then holds `data` on disk, or (after a crash) what it held before."""
+    """Writes a file at once: `name` then holds `data` on disk, or (after a crash) what it held before."""
     temporary = f"{TMP_PREFIX}{name}-{os.getpid()}"
     with clear_errors("write", where / name):
         fd = os.open(
@@ -84,8 +84,15 @@ def write_whole(folder: int, name: str, data: bytes, where: Path) -> None:
         os.fsync(folder)
 
 
+def remove_temporaries(folder: int) -> None:
+    """Removes what `write_whole` left in `folder` when its process was killed."""
+    for name in os.listdir(folder):
+        if name.startswith(TMP_PREFIX):
+            os.unlink(name, dir_fd=folder)
+
+
 def append_line(folder: int, name: str, line: bytes, limit: int, where: Path) -> None:
-    """Nothing; `line` (which ends in a newline) is then on disk as a whole, or the file is as it was.
+    """Appends `line`, which ends in a newline: it is then on disk as a whole, or the file is as it was.
 
     A file that would grow beyond `limit` bytes is refused, since nobody could read it afterwards.
     """

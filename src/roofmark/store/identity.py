@@ -13,11 +13,11 @@ Pair = tuple[str, str, Any, Any]
 
 # Parts of `Manifest.environment` that change what is measured. Absent keys are not compared; all other
 # keys (host name, process, kernel release…) may differ between the sessions of a run.
-ENVIRONMENT_KEY = ("roofmark", "python", "torch", "numba", "triton", "cuda", "driver", "cpu", "gpu")
+ENVIRONMENT_KEY = ("roofmark", "python", "torch", "numba", "triton", "cuda", "driver", "cpu", "cores", "gpu")
 
 
 def check_same_run(there: Manifest, here: Manifest, path: Path) -> None:
-    """Nothing where `here` may continue the run `there`; `StoreError` naming the first field that differs.
+    """Refuses, with a `StoreError` that names the first field that differs, unless `here` may continue `there`.
 
     Compared: release hash and weights, backend, device, roofline, isolation, config, and of each plan the
     operator, weight, shapes and candidate hash; of the environment `ENVIRONMENT_KEY`. Not compared: run_id,

@@ -28,6 +28,7 @@ from roofmark.store.files import (
     cut_torn_tail,
     open_folder,
     open_regular,
+    remove_temporaries,
     write_whole,
 )
 from roofmark.store.identity import check_same_run
@@ -45,6 +46,7 @@ from roofmark.store.lines import (
 )
 
 MANIFEST, VERDICTS, CALIBRATIONS, LOCK = "manifest.json", "verdicts.jsonl", "calibrations.jsonl", ".lock"
+ARTEFACTS = "artefacts"
 Subject = Literal["eager", "candidate"]
 SUBJECTS: tuple[Subject, ...] = ("eager", "candidate")
 
@@ -92,6 +94,15 @@ def open_run(path: Path, manifest: Manifest) -> Iterator[Run]:
         os.close(folder)
 
 
+def open_artefacts(folder: int) -> int | None:
+    """A descriptor of the run's folder of artefacts; None where it has none, or something else in its place."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(ARTEFACTS, flags, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def load_run(path: Path) -> StoredRun:
     """What the run at `path` holds, read-only: a torn last line is left out and said, not mended."""
     folder = open_folder(path)
@@ -109,7 +120,7 @@ def load_run(path: Path) -> StoredRun:
 
 
 def append_verdict(run: Run, verdict: Verdict) -> None:
-    """Nothing; the verdict is then on disk. A second one of its key, or one not asked for, is refused.
+    """Puts the verdict on disk. A second one of its key, or one not asked for, is refused.
 
     `infrastructure` is ours and not the candidate's: such a verdict may be followed by another of its key.
     """
@@ -124,7 +135,7 @@ def append_verdict(run: Run, verdict: Verdict) -> None:
 
 
 def append_calibration(run: Run, calibration: Calibration) -> None:
-    """Nothing; the calibration is then on disk, after those before it."""
+    """Puts the calibration on disk, after those before it."""
     _append(run, CALIBRATIONS, calibration)
 
 
@@ -143,7 +154,7 @@ def pending(run: Run, subjects: tuple[Subject, ...] = SUBJECTS) -> list[Key]:
 
 
 def _append(run: Run, name: str, record: Verdict | Calibration) -> None:
-    """Nothing; the record is then the last line of the file `name`."""
+    """Makes the record the last line of the file `name`."""
     line = encode(record)
     if len(line) > MAX_LINE_BYTES:
         raise StoreError(f"a line for {run.path / name} is larger than {MAX_LINE_BYTES >> 20} MiB")
@@ -151,7 +162,7 @@ def _append(run: Run, name: str, record: Verdict | Calibration) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Nothing; `path` is then a directory with a run, or with nothing but what a crash left of making one."""
+    """Makes `path` a directory, unless it is one; it may hold a run, or what a crash left of making one."""
     with clear_errors("make the run directory", path):
         if not path.is_dir():
             path.mkdir(parents=True)
@@ -189,9 +200,13 @@ def _lock(folder: int, path: Path) -> int:
 def _create_or_resume(folder: int, path: Path, manifest: Manifest) -> Run:
     """The run in the locked directory, its manifest written or compared, its torn lines cut off."""
     with clear_errors("clean up", path):
-        for name in os.listdir(folder):
-            if name.startswith(TMP_PREFIX):
-                os.unlink(name, dir_fd=folder)
+        remove_temporaries(folder)
+        artefacts = open_artefacts(folder)
+        if artefacts is not None:
+            try:
+                remove_temporaries(artefacts)
+            finally:
+                os.close(artefacts)
     there = read_manifest(folder, path)
     if there is None:
         write_whole(folder, MANIFEST, encode(manifest), path)

@@ -86,11 +86,9 @@ def test_a_compiled_kernel_leaves_its_cubin(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     before, names, refused, other, times = json.loads(done.stdout.splitlines()[-1])
     assert (before, names, refused, other, times) == ([], ["_double"], True, False, {})
-    found = {p.suffix: p for p in (cache / "artefacts").iterdir()}
-    assert set(found) == {".cubin", ".ptx"}
-    assert set(BACKEND.artefact_suffixes) <= set(found)
-    assert found[".cubin"].read_bytes()[1:4] == b"ELF"
-    assert ".entry _double" in found[".ptx"].read_text()
+    (artefact,) = (cache / "artefacts").iterdir()
+    assert artefact.suffix in BACKEND.artefact_suffixes
+    assert artefact.read_bytes()[1:4] == b"ELF"
     assert any((cache / "triton").rglob("*.cubin"))
 
 

@@ -133,6 +133,24 @@ def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((cache / "roofmark").iterdir()) == []
 
 
+@pytest.mark.parametrize("hangs", ["always", "only when it compiles"])
+def test_a_compiler_that_hangs_or_is_none_is_said(hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "COMPILER_TIMEOUT_S", 0.3)
+    fake, cache = tmp_path / "cc", tmp_path / "cache"
+    answer = '[ "$1" = --version ] && exit\n' if hangs != "always" else ""
+    fake.write_text(f"#!/bin/sh\n{answer}exec sleep 60\n")
+    fake.chmod(0o755)
+    environ = {"CC": str(fake), "PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cache)}
+    started = time.monotonic()
+    with pytest.raises(DeviceError, match=r"the C compiler .*/cc did not end within 0\.3 s; name another one in CC"):
+        native.build(environ, "")
+    assert time.monotonic() - started < 10
+    assert not cache.exists() or list((cache / "roofmark").iterdir()) == []
+    fake.write_text("no program\n")
+    with pytest.raises(DeviceError, match=r"the C compiler .*/cc can't be started: Exec format error"):
+        native.build(environ, "")
+
+
 def test_a_program_that_fails(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\nkill -ILL $$\n")

@@ -11,7 +11,7 @@ import pytest
 
 import roofmark.hardware
 from roofmark.errors import DeviceError
-from roofmark.hardware import load, match, names, roofline
+from roofmark.hardware import load, match, names
 from roofmark.hardware.catalogue import DTYPES, parse, problems
 
 FOLDER = Path(str(resources.files("roofmark.hardware"))) / "gpus"
@@ -39,7 +39,7 @@ def test_names() -> None:
 def test_loads(name: str) -> None:
     gpu = load(name)
     assert not problems(gpu)
-    limits = roofline(gpu)
+    limits = gpu.roofline
     assert limits.device == name
     assert set(limits.peak_flops) <= set(DTYPES)
     assert {"bf16", "fp16", "fp8"} <= set(limits.peak_flops)
@@ -49,7 +49,7 @@ def test_loads(name: str) -> None:
 
 
 def test_the_papers_constants() -> None:
-    xpu_a, h20 = roofline(load("xpu_a")), roofline(load("h20"))
+    xpu_a, h20 = load("xpu_a").roofline, load("h20").roofline
     assert xpu_a.peak_flops == {"bf16": 232.65e12, "fp16": 232.65e12, "fp8": 465.3e12, "fp32": 29.1e12}
     assert xpu_a.bandwidth_bytes_per_s == 5.3e12
     assert h20.peak_flops == {"bf16": 148e12, "fp16": 148e12, "fp8": 296e12, "tf32": 74e12, "fp32": 44e12}
@@ -57,7 +57,7 @@ def test_the_papers_constants() -> None:
 
 
 def test_via_follows_the_wider_type() -> None:
-    a100 = roofline(load("a100"))
+    a100 = load("a100").roofline
     assert a100.peak_flops["fp8"] == a100.peak_flops["bf16"] == 312e12
 
 

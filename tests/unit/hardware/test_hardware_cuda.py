@@ -48,7 +48,7 @@ def test_without_a_device() -> None:
 
 @pytest.mark.cuda
 def test_on_a_device() -> None:
-    from roofmark.hardware import load, match, roofline
+    from roofmark.hardware import load, match
 
     taken = calibrate_cuda()
     measured = tomllib.loads(measured_toml(taken))["measured"]
@@ -56,7 +56,7 @@ def test_on_a_device() -> None:
     name = match(taken.details["device"])
     if name is None:
         pytest.skip(f"{taken.details['device']} is not in the catalogue")
-    vendor = roofline(load(name))
+    vendor = load(name).roofline
     for dtype, best in taken.roofline.peak_flops.items():
         assert best < vendor.peak_flops[dtype] * 1.02, dtype
     assert taken.roofline.bandwidth_bytes_per_s < vendor.bandwidth_bytes_per_s

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roofmark.errors import DeviceError
-from roofmark.hardware import Regime, load, regime, ridge, roofline, t_sol_us
+from roofmark.hardware import Regime, load, regime, ridge, t_sol_us
 from roofmark.records import Roofline, Work
 
 LIMITS = Roofline(device="toy", peak_flops={"bf16": 4e12, "fp32": 1e12, "fp8": 8e12}, bandwidth_bytes_per_s=1e12)
@@ -44,7 +44,7 @@ def test_unknown_dtype() -> None:
 
 def test_ridge() -> None:
     assert ridge(LIMITS, "bf16") == 4.0
-    assert ridge(roofline(load("h200")), "bf16") == pytest.approx(206, abs=1)
+    assert ridge(load("h200").roofline, "bf16") == pytest.approx(206, abs=1)
 
 
 def test_regime() -> None:
@@ -63,7 +63,7 @@ def test_published_bounds() -> None:
     path = Path(os.environ.get("ROOFMARK_PUBLISHED", beside)) / "published_shapes.jsonl"
     if not path.is_file():
         pytest.skip(f"no {path}: name its folder in ROOFMARK_PUBLISHED")
-    limits = {"XPU-A": roofline(load("xpu_a")), "H20": roofline(load("h20"))}
+    limits = {"XPU-A": load("xpu_a").roofline, "H20": load("h20").roofline}
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(rows) == 440
     for row in rows:

@@ -57,7 +57,7 @@ def small_sizes(shape: Shape) -> Sizes:
 def cost(operator: Operator, sizes: Sizes) -> float:
     """Seconds that the PyTorch reference should take on two CPU cores, for the rule of stand-ins.
 
-    Measured on a shared Xeon: matrix products at 150 GFLOP/s, all else at 0.5 GB of compulsory bytes a second.
+    Measured on a shared server: matrix products at 150 GFLOP/s, all else at 0.5 GB of compulsory bytes a second.
     """
     work = operator.work(sizes)
     products = operator.name in ("attention_forward", "block_scaled_mm")

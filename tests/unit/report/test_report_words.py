@@ -52,11 +52,13 @@ def test_other_figures() -> None:
     ]
     assert [words.attainable(v) for v in (None, 0.5, 1.0, 1.7)] == ["-", "0.500", ">=1", ">=1"]
     assert [words.ratio(v) for v in (None, 0.5, 12.345, 250.4)] == ["-", "0.50x", "12.35x", "250x"]
-    assert [words.si(v, "B/s") for v in (4.8e12, 2e10, 9.89e14, 1.979e15)] == [
+    assert [words.si(v, "B/s") for v in (4.8e12, 2e10, 9.89e14, 1.979e15, 1500, 999.9e6)] == [
         "4.8 TB/s",
         "20 GB/s",
         "989 TB/s",
         "1.98 PB/s",
+        "1.5 kB/s",
+        "1 GB/s",
     ]
     assert [words.intensity(v) for v in (2061.2, 206.04, 14.0, 0.75)] == ["2061", "206", "14", "0.75"]
     assert words.scores(Interval(low=0.1, high=0.2)) == "[0.100, 0.200]"

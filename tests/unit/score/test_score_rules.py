@@ -178,9 +178,7 @@ def test_a_reference_that_ends_badly_leaves_the_run_incomplete(status: Status) -
     eager = verdict("0", status, subject="eager", message="why\nit did")
     run = score(verdict("0"), eager)
     assert run.complete == run.ranked == (status in FINE_FOR_EAGER)
-    assert run.incomplete == (
-        () if run.complete else (f"alpha shape 0: the eager reference is {status}: why it did",)
-    )
+    assert run.incomplete == (() if run.complete else (f"alpha shape 0: the eager reference is {status}: why it did",))
     assert (run.s_agg is None) != run.complete
     assert run.s_covered == 0.5
     stranger = score(verdict("0"), eager.model_copy(update={"shape_id": "9"}))

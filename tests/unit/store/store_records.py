@@ -39,7 +39,7 @@ def manifest(**fields: Any) -> Manifest:
         "release_weights": {"rms_norm": 1.0},
         "config": {"seeds": 5},
         "isolation": Isolation.BUBBLEWRAP,
-        "environment": {"torch": "2.13.0", "host": "one"},
+        "environment": {"torch": "2.13.0", "cores": "4", "driver": "580.1", "host": "one"},
         "started_at": "2026-11-29T10:00:00+00:00",
         **fields,
     }

@@ -20,7 +20,7 @@ BUDGET = 1 << 26
 
 
 def neighbours(rng: random.Random, **sizes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One sequence of about the same length, and two ragged ones that together are about as long."""
+    """One sequence of about the same length, and two short ragged ones."""
     first, second = near(rng, max(sizes["seq_lens"]))
     cut = rng.randrange(1, second)
     return {**sizes, "seq_lens": [first]}, {**sizes, "seq_lens": [cut, second - cut]}

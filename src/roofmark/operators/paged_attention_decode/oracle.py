@@ -19,7 +19,7 @@ UNDERFLOW = 2.0**-24
 
 
 def neighbours(rng: random.Random, **sizes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Other lengths, so that the last block has a tail, and another number of sequences unless it is 1."""
+    """Other lengths, so that the last block has a tail; then another number of sequences too, unless it is 1."""
     first, second = near(rng, sizes["ctx_len"])
     count = near(rng, sizes["num_seqs"])[0] if sizes["num_seqs"] > 1 else 1
     return {**sizes, "ctx_len": first}, {**sizes, "ctx_len": second, "num_seqs": count}
