@@ -58,7 +58,7 @@ class Baseline(Record):
     shape_id: str
     gpu: str
     backend: str
-    time_us: float = Field(gt=0)
+    time_us: float = Field(gt=0, allow_inf_nan=False)
 
 
 class Legality(Record):
@@ -245,7 +245,10 @@ class Verdict(Record):
 
 
 class OperatorPlan(Record):
-    """What a run is about to judge of one operator: the shapes asked for, out of all of the release."""
+    """What a run is about to judge of one operator: the shapes asked for, out of all of the release.
+
+    `baselines` are the deployed kernels' times on those shapes, on whatever GPUs the release has them of.
+    """
 
     operator: str
     weight: float
@@ -253,6 +256,7 @@ class OperatorPlan(Record):
     all_shape_ids: tuple[str, ...]
     candidate_sha256: str
     candidate_name: str
+    baselines: tuple[Baseline, ...] = ()
 
 
 class Manifest(Record):
@@ -285,7 +289,8 @@ class ShapeScore(Record):
     `s_strict` is S if it passed, 0 if it failed, None for a stand-in or where the run is incomplete.
     `counts_compiled` and `counts_correct` say how it counts in the rates; None: not at all.
     `status` is `missing` where the run holds no verdict, and `impossible` where S turned out above 1.
-    Times are µs; `adoption` is the share of device time in code of the target language.
+    Times are µs; `adoption` is the share of device time in code of the target language. `baseline_us` is that of
+    the fastest deployed kernel on the GPU of the run; None where the release has none of that GPU.
     """
 
     operator: str
@@ -308,6 +313,9 @@ class ShapeScore(Record):
     eager_us: float | None
     eager_s: float | None
     speedup_over_eager: float | None
+    baseline_us: float | None
+    baseline_s: float | None
+    speedup_over_baseline: float | None
     adoption: float | None
     message: str = ""
     notes: tuple[str, ...] = ()
@@ -317,8 +325,9 @@ class OperatorScore(Record):
     """The figures of one operator: each the median over the shapes where it is defined, None where none is.
 
     `s` is 0 where shapes were scored and none passed. It speaks of `s_shapes` shapes, and `eager_s` of the
-    `eager_shapes` among those on which the reference has a time. `weight` is normalised. `shapes` are those asked for,
-    out of `shapes_of_release`; `scored` of them have an `s_strict`, `passed` ended `ok` (stand-ins too).
+    `eager_shapes` among those on which the reference has a time; `baseline_s` is the deployed kernels' own, of all
+    shapes on which they have one. `weight` is normalised. `shapes` are those asked for, out of
+    `shapes_of_release`; `scored` of them have an `s_strict`, `passed` ended `ok` (stand-ins too).
     Rates count a failed shape as 0; `counts` maps each status to how many shapes ended so. `regime` is
     `memory`, `compute` or `index`; `unknown` where no shape was judged.
     """
@@ -341,6 +350,8 @@ class OperatorScore(Record):
     eager_s: float | None
     eager_shapes: int
     speedup_over_eager: float | None
+    baseline_s: float | None
+    speedup_over_baseline: float | None
     adoption: float | None
     regime: str
     counts: dict[str, int]
@@ -377,10 +388,13 @@ class RunScore(Record):
     adoption_operators: int
     speedup_over_eager: float | None
     speedup_over_eager_operators: int
+    speedup_over_baseline: float | None
+    speedup_over_baseline_operators: int
     s_agg: float | None
     s_agg_interval: Interval | None
     s_strict_agg: float | None
     eager_s_agg: float | None
+    baseline_s_agg: float | None
     s_covered: float | None
     s_strict_covered: float | None
     eager_s_covered: float | None

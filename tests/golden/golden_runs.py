@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roofmark.records import (
+    Baseline,
     Calibration,
     Compiled,
     Gate,
@@ -78,7 +79,11 @@ def eager(operator: str, shape: int, time_us: float, work: Work = MEMORY, **fiel
 
 
 def manifest(run_id: str, plans: dict[str, tuple[int, int]], weights: dict[str, float], **fields: Any) -> Manifest:
-    """A manifest; `plans` maps an operator to how many shapes are asked for and how many the release has."""
+    """A manifest; `plans` maps an operator to how many shapes are asked for and how many the release has.
+
+    `baselines` maps an operator to the deployed kernels' times.
+    """
+    baselines = fields.pop("baselines", {})
     given: dict[str, Any] = {
         "release": "golden",
         "release_sha256": "a" * 64,
@@ -99,6 +104,7 @@ def manifest(run_id: str, plans: dict[str, tuple[int, int]], weights: dict[str, 
             all_shape_ids=tuple(map(str, range(every))),
             candidate_sha256="c" * 64,
             candidate_name="kernel.py",
+            baselines=baselines.get(operator, ()),
         )
         for operator, (asked, every) in plans.items()
     )
@@ -191,10 +197,40 @@ def partial_cpu() -> Golden:
     return Golden(manifest("partial_cpu", {"alpha": (3, 4)}, weights, **cpu), alpha, calibrations)
 
 
+def deployed() -> Golden:
+    """A run on a GPU that the release has deployed times of, its name written in another case."""
+    alpha = (
+        verdict("alpha", 0, Status.OK, time_us=20),
+        verdict("alpha", 1, Status.OK, time_us=40),
+        verdict("alpha", 2, Status.WRONG_VALUES),
+    )
+    beta = (
+        verdict("beta", 0, Status.OK, COMPUTE, time_us=200),
+        verdict("beta", 1, Status.OK, COMPUTE, time_us=125),
+    )
+    baselines = {
+        "alpha": (
+            Baseline(shape_id="0", gpu="g1", backend="vendor", time_us=25),
+            Baseline(shape_id="0", gpu="g1", backend="slower", time_us=35),
+            Baseline(shape_id="0", gpu="G2", backend="vendor", time_us=1),  # another GPU: no ratio
+            Baseline(shape_id="1", gpu="g1", backend="vendor", time_us=20),
+            Baseline(shape_id="2", gpu="g1", backend="vendor", time_us=12.5),
+        ),
+        "beta": (
+            Baseline(shape_id="0", gpu="g1", backend="vendor", time_us=250),
+            Baseline(shape_id="1", gpu="G2", backend="vendor", time_us=150),
+        ),
+    }
+    weights = {"alpha": 0.75, "beta": 0.25}
+    plans = {"alpha": (3, 3), "beta": (2, 2)}
+    return Golden(manifest("deployed", plans, weights, baselines=baselines), alpha + beta)
+
+
 RUNS: dict[str, Callable[[], Golden]] = {
     "complete": complete,
     "incomplete": incomplete,
     "partial_cpu": partial_cpu,
+    "deployed": deployed,
 }
 
 

@@ -178,3 +178,26 @@ def test_a_partial_run_on_a_cpu() -> None:
     assert score.weight_covered == near(0.75 * 2 / 4)  # two of alpha's four shapes at full size; no beta
     assert (score.s_covered, score.s_strict_covered) == (near(0.625), near(0.3125))
     assert score.speedup_over_eager == near(1.25)
+    assert score.speedup_over_baseline is None
+
+
+def test_the_ratio_to_the_deployed_kernels() -> None:
+    score = scored("deployed")
+    shapes = [shape(score, n) for n in range(3)] + [shape(score, n, "beta") for n in range(2)]
+    assert [s.baseline_us for s in shapes] == [25, 20, 12.5, 250, None]  # the fastest on G1, never one on G2
+    ratios = [s.speedup_over_baseline for s in shapes]
+    assert ratios == [near(1.25), near(0.5), None, near(1.25), None]  # 25/20, 20/40, failed, 250/200, no time
+    assert [s.baseline_s for s in shapes] == [near(0.4), near(0.5), near(0.8), near(0.4), None]  # 10/25 ... 100/250
+    alpha, beta = score.operators
+    assert (alpha.speedup_over_baseline, beta.speedup_over_baseline) == (near(0.875), near(1.25))
+    assert (alpha.baseline_s, beta.baseline_s) == (near(0.5), near(0.4))  # their own: failed shapes of ours count
+    assert score.speedup_over_baseline == near(1.0625)  # between 0.875 and 1.25
+    assert score.speedup_over_baseline_operators == 2
+    assert score.baseline_s_agg == near(0.475)  # 0.75 x 0.5 + 0.25 x 0.4
+    assert score.s_agg == near(0.44375)  # 0.75 x 0.375 + 0.25 x 0.65
+
+
+def test_a_run_without_deployed_times_has_no_ratio_to_them() -> None:
+    score = scored("complete")
+    assert (score.speedup_over_baseline, score.speedup_over_baseline_operators) == (None, 0)
+    assert score.baseline_s_agg is None

@@ -148,13 +148,15 @@ def manifest_of(request: Request, roofline: Roofline | None) -> Manifest:
     root = request.release_root
     weights = {name: operators.load(name, root).provenance.weight for name in operators.names(root)}
     operator = request.operator
+    shape_ids = tuple(s.shape_id for s in request.shapes)
     plan = OperatorPlan(
         operator=operator.name,
         weight=weights[operator.name],
-        shape_ids=tuple(s.shape_id for s in request.shapes),
+        shape_ids=shape_ids,
         all_shape_ids=tuple(s.shape_id for s in operator.shapes),
         candidate_sha256=request.candidate.sha256,
         candidate_name=request.candidate.name,
+        baselines=tuple(b for b in operator.provenance.baselines if b.shape_id in shape_ids),
     )
     now = datetime.now(UTC)
     return Manifest(

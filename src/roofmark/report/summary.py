@@ -78,10 +78,13 @@ def _score(score: RunScore) -> str:
 
 
 def _beside(score: RunScore) -> list[tuple[str, str]]:
-    """The same mean for the reference, where it is known for all operators."""
-    if score.eager_s_agg is None:
-        return []
-    return [("beside it", f"eager S_agg {words.score(score.eager_s_agg)}{_of_shapes(score)}")]
+    """The same mean for the reference and for the deployed kernels, where each is known for all operators."""
+    parts = []
+    if score.eager_s_agg is not None:
+        parts.append(f"eager S_agg {words.score(score.eager_s_agg)}{_of_shapes(score)}")
+    if score.baseline_s_agg is not None:
+        parts.append(f"deployed S_agg {words.score(score.baseline_s_agg)}{_of_all_shapes(score)}")
+    return [("beside it", ", ".join(parts))] if parts else []
 
 
 def _of_shapes(score: RunScore) -> str:
@@ -89,6 +92,12 @@ def _of_shapes(score: RunScore) -> str:
     timed = sum(operator.eager_shapes for operator in score.operators)
     every = sum(operator.s_shapes for operator in score.operators)
     return f" (on {timed} of its {every} shapes)" if timed < every else ""
+
+
+def _of_all_shapes(score: RunScore) -> str:
+    """On how many of all shapes the deployed kernels have a time; empty where on all."""
+    timed = sum(shape.baseline_s is not None for shape in score.shapes)
+    return f" (on {timed} of {len(score.shapes)} shapes)" if timed < len(score.shapes) else ""
 
 
 def _rates(score: RunScore) -> str:
@@ -100,6 +109,7 @@ def _rates(score: RunScore) -> str:
     for name, text, count in (
         ("adoption", words.percent(score.adoption), score.adoption_operators),
         ("over eager", words.ratio(score.speedup_over_eager), score.speedup_over_eager_operators),
+        ("over the deployed", words.ratio(score.speedup_over_baseline), score.speedup_over_baseline_operators),
     ):
         of = f" ({count} of {len(score.operators)} operators)" if count < len(score.operators) else ""
         parts.append(f"{name} {text}{of}" if count else f"{name} n/a")

@@ -35,6 +35,8 @@ def score_operator(plan: OperatorPlan, weight: float, shapes: Sequence[ShapeScor
         eager_s=middle(eager),
         eager_shapes=len(eager),
         speedup_over_eager=middle(shape.speedup_over_eager for shape in scored),
+        baseline_s=middle(shape.baseline_s for shape in full_size if _is_possible(shape.baseline_s)),
+        speedup_over_baseline=middle(shape.speedup_over_baseline for shape in scored),
         adoption=middle(shape.adoption for shape in full_size),
         regime=_regime(full_size or shapes),
         counts=dict(sorted(Counter(str(shape.status) for shape in shapes).items())),

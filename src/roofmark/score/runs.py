@@ -9,11 +9,14 @@ from typing import Any
 
 from roofmark.errors import ProblemError, UserError
 from roofmark.records import (
+    Baseline,
     Calibration,
     Interval,
     Isolation,
     Manifest,
+    OperatorPlan,
     OperatorScore,
+    Roofline,
     RunScore,
     ShapeScore,
     Status,
@@ -40,8 +43,7 @@ def score_run(manifest: Manifest, verdicts: Sequence[Verdict], calibrations: Seq
     judged = _by_key(verdicts)
     roofline, source = run_roofline(manifest, calibrations)
     weights, weight_notes = _weights(manifest)
-    bench = Bench(roofline, manifest.backend)
-    by_plan = [[_score_one(judged, p.operator, shape_id, bench) for shape_id in p.shape_ids] for p in manifest.plans]
+    by_plan = [_score_plan(manifest, plan, judged, roofline) for plan in manifest.plans]
     shapes = [shape for own in by_plan for shape in own]
     operators = [
         score_operator(plan, weights[plan.operator], own) for plan, own in zip(manifest.plans, by_plan, strict=True)
@@ -70,6 +72,17 @@ def score_run(manifest: Manifest, verdicts: Sequence[Verdict], calibrations: Seq
         incomplete=incomplete,
         notes=(*weight_notes, *uncovered, *_notes(manifest, judged, shapes)),
     )
+
+
+def _score_plan(manifest: Manifest, plan: OperatorPlan, judged: Judged, roofline: Roofline | None) -> list[ShapeScore]:
+    """The figures of the shapes that the run was asked for of an operator."""
+    bench = Bench(roofline, manifest.backend, tuple(b for b in plan.baselines if _is_same_gpu(b, manifest)))
+    return [_score_one(judged, plan.operator, shape_id, bench) for shape_id in plan.shape_ids]
+
+
+def _is_same_gpu(baseline: Baseline, manifest: Manifest) -> bool:
+    """Whether a deployed time was taken on the GPU of the run; times of two GPUs make no ratio."""
+    return manifest.roofline is not None and baseline.gpu.casefold().replace("-", "_") == manifest.roofline.device.casefold()
 
 
 def _score_one(judged: Judged, operator: str, shape_id: str, bench: Bench) -> ShapeScore:
@@ -132,8 +145,9 @@ def _undecided(shapes: Iterable[ShapeScore], judged: Judged) -> Iterator[str]:
         if eager is not None and eager.status not in EAGER_MAY_END:
             line = " ".join(eager.message.split())
             yield f"{name}: the eager reference is {eager.status}" + (f": {line}" if line else "")
-        if shape.eager_s is not None and shape.eager_s > 1:
-            yield f"{name}: the eager reference reaches S = {shape.eager_s:.3f}, so the bound is wrong"
+        for who, s in (("eager reference", shape.eager_s), ("deployed kernel", shape.baseline_s)):
+            if s is not None and s > 1:
+                yield f"{name}: the {who} reaches S = {s:.3f}, so the bound is wrong"
 
 
 def _uncovered(manifest: Manifest, operators: Iterable[OperatorScore]) -> tuple[str, ...]:
@@ -173,17 +187,20 @@ def _notes(manifest: Manifest, judged: Judged, shapes: Iterable[ShapeScore]) -> 
 
 
 def _rates(operators: Sequence[OperatorScore]) -> dict[str, Any]:
-    """The rates, adoption and ratio of the run, each over the operators where it is defined."""
+    """The rates, adoption and ratios of the run, each over the operators where it is defined."""
     adoptions = [o.adoption for o in operators if o.adoption is not None]
-    ratios = [o.speedup_over_eager for o in operators if o.speedup_over_eager is not None]
+    over_eager = [o.speedup_over_eager for o in operators if o.speedup_over_eager is not None]
+    over_baseline = [o.speedup_over_baseline for o in operators if o.speedup_over_baseline is not None]
     return {
         "compile_rate": _mean(o.compile_rate for o in operators),
         "compile_rate_without_fallbacks": _mean(o.compile_rate_without_fallbacks for o in operators),
         "correct_rate": _mean(o.correct_rate for o in operators),
         "adoption": _mean(adoptions),
         "adoption_operators": len(adoptions),
-        "speedup_over_eager": middle(ratios),
-        "speedup_over_eager_operators": len(ratios),
+        "speedup_over_eager": middle(over_eager),
+        "speedup_over_eager_operators": len(over_eager),
+        "speedup_over_baseline": middle(over_baseline),
+        "speedup_over_baseline_operators": len(over_baseline),
     }
 
 
@@ -199,6 +216,7 @@ def _means(operators: Sequence[OperatorScore], *, whole: bool) -> dict[str, Any]
         "s_agg_interval": _weighted_interval(operators) if whole else None,
         "s_strict_agg": strict if whole else None,
         "eager_s_agg": _weighted(operators, lambda o: o.eager_s) if whole else None,
+        "baseline_s_agg": _weighted(operators, lambda o: o.baseline_s) if whole else None,
         "s_covered": s,
         "s_strict_covered": strict,
         "eager_s_covered": _weighted(scored, lambda o: o.eager_s),

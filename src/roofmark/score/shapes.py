@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from roofmark.hardware.roofline import t_sol_us
-from roofmark.records import Compiled, Interval, Roofline, ShapeScore, Status, Timing, Verdict, Work
+from roofmark.records import Baseline, Compiled, Interval, Roofline, ShapeScore, Status, Timing, Verdict, Work
 from roofmark.score.table import Ended, Row, row
 
 SHOWS_TIME = (Status.OK, Status.OVER_TIME_BUDGET, Status.UNSTABLE, Status.IMPOSSIBLE)
 
 
 class Bench(NamedTuple):
-    """What a shape is held against: the roofline, and the name of the backend whose code it should spend time in."""
+    """What a shape is held against: the roofline, the backend whose code it should run, deployed times of its GPU."""
 
     roofline: Roofline | None
     backend: str
+    baselines: Sequence[Baseline] = ()
 
 
 def missing_shape(operator: str, shape_id: str, eager: Verdict | None, bench: Bench) -> ShapeScore:
@@ -95,6 +97,7 @@ def _assemble(
         notes=_notes(verdict, timing, stand_in),
         **_s_figures(counts, stand_in, t_sol, passed),
         **_eager_figures(_eager_us(eager, known), stand_in, t_sol, passed),
+        **_baseline_figures(None if stand_in else _baseline_us(shape_id, bench), t_sol, passed),
     )
 
 
@@ -125,6 +128,20 @@ def _eager_figures(
         "eager_s": None if stand_in else _quotient(t_sol, eager_us),
         "speedup_over_eager": _quotient(eager_us, passed.median_us if passed else None),
     }
+
+
+def _baseline_figures(baseline_us: float | None, t_sol: float | None, passed: Timing | None) -> dict[str, float | None]:
+    """The deployed kernel's time and S, and the ratio of its time to that of a candidate that passed."""
+    return {
+        "baseline_us": baseline_us,
+        "baseline_s": _quotient(t_sol, baseline_us),
+        "speedup_over_baseline": _quotient(baseline_us, passed.median_us if passed else None),
+    }
+
+
+def _baseline_us(shape_id: str, bench: Bench) -> float | None:
+    """The time of the fastest deployed kernel on a shape at full size, None where there is none."""
+    return min((baseline.time_us for baseline in bench.baselines if baseline.shape_id == shape_id), default=None)
 
 
 def _eager_us(eager: Verdict | None, known: Verdict | None) -> float | None:

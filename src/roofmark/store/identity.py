@@ -21,7 +21,8 @@ def check_same_run(there: Manifest, here: Manifest, path: Path) -> None:
 
     Compared: release hash and weights, backend, device, roofline, isolation, config, and of each plan the
     operator, weight, shapes and candidate hash; of the environment `ENVIRONMENT_KEY`. Not compared: run_id,
-    started_at, the release's name and the candidates' names (their hashes decide).
+    started_at, the release's name, the deployed kernels' times and the candidates' names (the hashes of release and
+    candidate decide).
     """
     for what, name, old, new in _differences(there, here):
         raise StoreError(

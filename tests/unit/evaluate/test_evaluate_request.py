@@ -7,18 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from roofmark import operators
+from roofmark import backends, operators
 from roofmark.errors import RoofmarkError, UserError
+from roofmark.evaluate.config import Config
 from roofmark.evaluate.request import (
     MAX_CANDIDATE_BYTES,
     NOOP,
+    Request,
     choose_backend,
     choose_device,
     choose_shapes,
+    manifest_of,
     read_candidate,
     release_root,
     sizes_for,
 )
+from roofmark.records import Isolation
 
 OPERATOR = operators.load("rms_norm")
 
@@ -111,3 +115,19 @@ def test_a_stand_in_is_for_the_cpu_and_says_so() -> None:
     assert stand_in
     assert sizes != shape.sizes
     assert sizes_for(shape, "cuda") == (shape.sizes, False)
+
+
+def test_a_manifest_holds_the_deployed_times_of_the_planned_shapes_alone() -> None:
+    request = Request(
+        candidate=read_candidate("noop", OPERATOR),
+        operator=OPERATOR,
+        shapes=choose_shapes(OPERATOR, "3,0"),
+        device="cpu",
+        backend=backends.load("numba"),
+        release="built-in",
+        release_root=operators.HERE,
+        config=Config.for_device("cpu"),
+        isolation=Isolation.NATIVE,
+    )
+    (plan,) = manifest_of(request, None).plans
+    assert [(b.shape_id, b.gpu, b.time_us) for b in plan.baselines] == [("0", "XPU-A", 9.95), ("3", "XPU-A", 32.69)]

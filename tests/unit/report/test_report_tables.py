@@ -124,6 +124,19 @@ def test_an_eager_s_over_fewer_shapes_says_so() -> None:
     assert dict(summary_lines(fewer))["beside it"] == "eager S_agg 0.200 (on 6 of its 9 shapes)"
 
 
+def test_the_deployed_kernels_stand_beside_the_score() -> None:
+    lines = dict(summary_lines(golden("deployed")))
+    assert lines["rates"].endswith("over eager n/a, over the deployed 1.06x")
+    assert lines["beside it"] == "deployed S_agg 0.475 (on 4 of 5 shapes)"
+    both = golden("deployed").model_copy(update={"eager_s_agg": 0.2, "speedup_over_baseline_operators": 1})
+    assert dict(summary_lines(both))["beside it"].endswith(", deployed S_agg 0.475 (on 4 of 5 shapes)")
+    assert dict(summary_lines(both))["rates"].endswith("over the deployed 1.06x (1 of 2 operators)")
+    for name in ("complete", "incomplete", "partial_cpu"):
+        lines = dict(summary_lines(golden(name)))
+        assert lines["rates"].endswith(", over the deployed n/a")
+        assert "deployed" not in lines.get("beside it", "")
+
+
 def test_a_run_that_holds_nothing_yet() -> None:
     empty = golden("incomplete").model_copy(
         update={

@@ -26,6 +26,7 @@ TEN_US = Work(flops={"bf16": 10**7}, bytes_read=6 * 10**6, bytes_written=4 * 10*
 def manifest(shapes: dict[str, Sequence[str]], **fields: Any) -> Manifest:
     """A GPU run that was asked for all of a release with these shapes; weights are equal unless given."""
     weights = fields.pop("release_weights", {operator: 1 / len(shapes) for operator in shapes})
+    baselines = fields.pop("baselines", {})
     plans = tuple(
         OperatorPlan(
             operator=operator,
@@ -34,6 +35,7 @@ def manifest(shapes: dict[str, Sequence[str]], **fields: Any) -> Manifest:
             all_shape_ids=tuple(ids),
             candidate_sha256="c" * 64,
             candidate_name="kernel.py",
+            baselines=baselines.get(operator, ()),
         )
         for operator, ids in shapes.items()
     )

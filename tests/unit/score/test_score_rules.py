@@ -11,7 +11,18 @@ import pytest
 from score_records import manifest, verdict
 
 from roofmark.errors import DeviceError, ProblemError, RoofmarkError, UserError
-from roofmark.records import Calibration, Compiled, Gate, Isolation, Roofline, RunScore, Status, Verdict, Work
+from roofmark.records import (
+    Baseline,
+    Calibration,
+    Compiled,
+    Gate,
+    Isolation,
+    Roofline,
+    RunScore,
+    Status,
+    Verdict,
+    Work,
+)
 from roofmark.score import score_run
 
 
@@ -196,3 +207,63 @@ def test_eager_s_is_over_the_shapes_that_s_speaks_of() -> None:
     failed = [verdict(shape, Status.CRASH) for shape in "012"]
     alpha = score(*failed, slow, quick, none, shapes="012").operators[0]
     assert (alpha.s, alpha.eager_s, alpha.eager_shapes, alpha.s_shapes) == (0, pytest.approx(0.3), 2, 3)
+
+
+def deployed(time_us: float, gpu: str = "G1", shape: str = "0") -> Baseline:
+    return Baseline(shape_id=shape, gpu=gpu, backend="vendor", time_us=time_us)
+
+
+@pytest.mark.parametrize(("gpu", "ratio"), [("G1", 1.5), ("g1", 1.5), ("G2", None), ("XPU-A", None), ("G", None)])
+def test_only_times_of_the_same_gpu_make_a_ratio(gpu: str, ratio: float | None) -> None:
+    run = score(verdict("0"), baselines={"alpha": (deployed(30, gpu),)})
+    found = (run.shapes[0], run.operators[0], run)
+    assert [one.speedup_over_baseline for one in found] == [ratio] * 3
+    assert run.shapes[0].baseline_us == (None if ratio is None else 30)
+    assert (run.baseline_s_agg is None) == (ratio is None)
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.OK])
+def test_a_shape_that_did_not_pass_makes_no_ratio(status: Status) -> None:
+    run = score(verdict("0", status), baselines={"alpha": (deployed(30),)})
+    assert (run.shapes[0].baseline_us, run.speedup_over_baseline) == (30, None)
+
+
+def test_a_stand_in_is_never_held_against_a_deployed_time() -> None:
+    run = score(verdict("0", stand_in=True), baselines={"alpha": (deployed(30),)})
+    one = run.shapes[0]
+    assert (one.baseline_us, one.baseline_s, one.speedup_over_baseline) == (None, None, None)
+    assert (run.operators[0].baseline_s, run.speedup_over_baseline, run.baseline_s_agg) == (None, None, None)
+
+
+def test_a_cpu_run_has_no_ratio_to_a_deployed_kernel() -> None:
+    here = manifest({"alpha": ("0",)}, roofline=None, device="cpu", baselines={"alpha": (deployed(30, "cpu"),)})
+    assert score_run(here, [verdict("0")], [BEFORE, AFTER]).speedup_over_baseline is None
+
+
+def test_a_deployed_kernel_above_the_roofline_leaves_the_run_incomplete() -> None:
+    run = score(verdict("0"), baselines={"alpha": (deployed(8),)})
+    assert run.incomplete == ("alpha shape 0: the deployed kernel reaches S = 1.250, so the bound is wrong",)
+    assert (run.operators[0].baseline_s, run.baseline_s_agg, run.s_agg) == (None, None, None)
+
+
+def test_the_deployed_kernels_own_s_agg_needs_all_operators_and_the_whole_release() -> None:
+    both = manifest({"alpha": "0", "beta": "0"}, baselines={"alpha": (deployed(30),)})
+    verdicts = [verdict("0", operator=operator) for operator in ("alpha", "beta")]
+    run = score_run(both, verdicts, ())
+    assert (run.speedup_over_baseline, run.speedup_over_baseline_operators, run.baseline_s_agg) == (1.5, 1, None)
+    half = manifest({"alpha": "0"}, release_weights={"alpha": 0.5, "beta": 0.5}, baselines={"alpha": (deployed(25),)})
+    run = score_run(half, verdicts[:1], ())
+    assert (run.partial, run.speedup_over_baseline, run.operators[0].baseline_s) == (True, 1.25, 0.4)
+    assert run.baseline_s_agg is None
+
+
+def test_what_a_deployed_kernel_took_moves_no_s() -> None:
+    plain, held = score(verdict("0")), score(verdict("0"), baselines={"alpha": (deployed(11),)})
+    for figure in ("s_agg", "s_strict_agg", "s_covered", "compile_rate", "correct_rate", "speedup_over_eager"):
+        assert getattr(plain, figure) == getattr(held, figure)
+
+
+@pytest.mark.parametrize("time_us", [0, -1, math.inf, math.nan])
+def test_a_deployed_time_that_is_none_is_refused(time_us: float) -> None:
+    with pytest.raises(ValueError, match="time_us"):
+        deployed(time_us)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from store_records import calibration, manifest, plan, verdict
 
 from roofmark.errors import StoreError
-from roofmark.records import Isolation, Roofline, Status
+from roofmark.records import Baseline, Isolation, Roofline, Status
 from roofmark.store import (
     append_calibration,
     append_verdict,
@@ -153,7 +153,7 @@ def test_what_does_not_make_another_run(tmp_path: Path) -> None:
         started_at="y",
         release="z",
         environment={"host": "two"},
-        plans=(plan(candidate_name="k2"),),
+        plans=(plan(candidate_name="k2", baselines=(Baseline(shape_id="0", gpu="G", backend="b", time_us=1),)),),
     )
     with open_run(path, same) as run:
         assert pending(run) == []
