@@ -23,19 +23,19 @@ def evaluate(
     with open_run(out, manifest_of(request, limits.fixed)) as run:
         for repair in run.repairs:
             watch(Progress(repair, note=True))
-        todo = pending(run)
-        unclosed = run.resumed and not todo and is_open_ended(load_run(out))
+        keys = pending(run)
+        unclosed = run.resumed and not keys and is_open_ended(load_run(out))
         if run.resumed:
-            watch(Progress(resumed(run, len(todo), unclosed), note=True))
-        if todo:
+            watch(Progress(resumed(run, len(keys), unclosed), note=True))
+        if keys:
             # torch is imported here and not above: what is wrong with a request is told at once
             from roofmark.evaluate.seeds import Seeds
             from roofmark.evaluate.steps import Steps, open_device
 
             limits.measure(run, watch)
             steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
-            steps.work_off(todo)
-        if todo or unclosed:
+            steps.work_off(keys)
+        if keys or unclosed:
             limits.measure(run, watch)
     return load_run(out)
 

@@ -49,16 +49,16 @@ class Steps:
     seeds: Seeds
     compilations: dict[str, Compilation] = field(default_factory=dict)
 
-    def work_off(self, todo: list[Key]) -> None:
-        """Judges every key of `todo`: gate 1 in a sandbox that is gone before the first runner starts."""
+    def work_off(self, keys: list[Key]) -> None:
+        """Judges every key of `keys`: gate 1 in a sandbox that is gone before the first runner starts."""
         with self.sandbox() as runner:
             with self.sandbox(twin=runner) as compiler:
-                self.compile_all(compiler, todo)
-            self.judge_all(runner, todo)
+                self.compile_all(compiler, keys)
+            self.judge_all(runner, keys)
 
-    def compile_all(self, sandbox: Sandbox, todo: list[Key]) -> None:
-        """Gate 1 for every candidate shape of `todo`."""
-        shapes = [shape_id for subject, _, shape_id in todo if subject == "candidate"]
+    def compile_all(self, sandbox: Sandbox, keys: list[Key]) -> None:
+        """Gate 1 for every candidate shape of `keys`."""
+        shapes = [shape_id for subject, _, shape_id in keys if subject == "candidate"]
         for done, shape_id in enumerate(shapes):
             self.watch(Progress(f"compiling shape {shape_id}", done, len(shapes)))
             started = time.monotonic()
@@ -79,13 +79,13 @@ class Steps:
             shutil.rmtree(sandbox.cache_dir / "artefacts", ignore_errors=True)
         return found
 
-    def judge_all(self, sandbox: Sandbox, todo: list[Key]) -> None:
-        """Gates 2 and 3 for every key of `todo`; each verdict is on disk before the next begins."""
-        for done, (subject, operator, shape_id) in enumerate(todo):
-            self.watch(Progress(f"{operator} shape {shape_id}, {subject}", done, len(todo)))
+    def judge_all(self, sandbox: Sandbox, keys: list[Key]) -> None:
+        """Gates 2 and 3 for every key of `keys`; each verdict is on disk before the next begins."""
+        for done, (subject, operator, shape_id) in enumerate(keys):
+            self.watch(Progress(f"{operator} shape {shape_id}, {subject}", done, len(keys)))
             started = time.monotonic()
             append_verdict(self.run, self.verdict(sandbox, subject, shape_id, started))
-        self.watch(Progress("judged", len(todo), len(todo)))
+        self.watch(Progress("judged", len(keys), len(keys)))
 
     def verdict(self, sandbox: Sandbox, subject: str, shape_id: str, started: float) -> Verdict:
         """The verdict of one subject on one shape."""

@@ -82,7 +82,10 @@ def _score_plan(manifest: Manifest, plan: OperatorPlan, judged: Judged, roofline
 
 def _is_same_gpu(baseline: Baseline, manifest: Manifest) -> bool:
     """Whether a deployed time was taken on the GPU of the run; times of two GPUs make no ratio."""
-    return manifest.roofline is not None and baseline.gpu.casefold().replace("-", "_") == manifest.roofline.device.casefold()
+    return (
+        manifest.roofline is not None
+        and baseline.gpu.casefold().replace("-", "_") == manifest.roofline.device.casefold()
+    )
 
 
 def _score_one(judged: Judged, operator: str, shape_id: str, bench: Bench) -> ShapeScore:
