@@ -12,7 +12,7 @@ BACKEND = Backend(
     devices=("cpu",),
     artefact_suffixes=(".o",),
     probe=Path(__file__).with_name("numba_probe.py"),
-    install="pip install 'roofmark[numba]'",
+    install="make dev, or pip install 'roofmark[numba]'",
     environment={
         "NUMBA_CACHE_DIR": "{cache}/numba",
         "NUMBA_THREADING_LAYER_PRIORITY": "omp workqueue tbb",

@@ -12,7 +12,7 @@ BACKEND = Backend(
     devices=("cuda",),
     artefact_suffixes=(".cubin",),
     probe=Path(__file__).with_name("triton_probe.py"),
-    install="pip install 'roofmark[triton]'",
+    install="make dev, or pip install 'roofmark[triton]'",
     environment={
         "TRITON_CACHE_DIR": "{cache}/triton",
         "TRITON_DEFAULT_FP_FUSION": "1",

@@ -38,7 +38,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An operator.")],
     json: JsonOption = None,
 ) -> None:
-    """Show one operator: meaning, contract, shapes with their work."""
+    """Show one operator: meaning, contract, the reference that a candidate must match, shapes with their work."""
     from roofmark import operators
 
     check_json_target(json)
@@ -47,8 +47,13 @@ def show(
         {"shape": s, "work": found.work(s.sizes), "work_published": found.work_published(s.sizes)}
         for s in found.shapes
     ]  # fmt: skip
-    data = {"operator": found.spec, "provenance": found.provenance, "shapes": records}
-    emit(data, json, head(found), "", shapes_table(found))
+    data = {
+        "operator": found.spec,
+        "reference": found.reference_text(),
+        "provenance": found.provenance,
+        "shapes": records,
+    }
+    emit(data, json, head(found), "", found.reference_text().rstrip(), "", shapes_table(found))
 
 
 def head(operator: Operator) -> str:
@@ -59,6 +64,7 @@ def head(operator: Operator) -> str:
     lines = [
         f"{spec.name}: {spec.title}",
         f"  {spec.formula}",
+        *([f"  {spec.notes}"] if spec.notes else []),
         f"  outputs {', '.join(spec.outputs)}; dtype {spec.dtype}; {spec.phase}",
         f"  forward may change {mutates}; __init__ may prepare {prepare}",
         f"  from {source.framework} {source.symbol}, weight {source.weight:.4f}",

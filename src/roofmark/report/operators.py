@@ -79,5 +79,5 @@ def _bar(s: float | None, ascii_only: bool) -> Text:
     full, empty = ("#", ".") if ascii_only else ("█", "░")
     if s is None:
         return Text("")
-    cells = max(round(s * BAR), 1 if s > 0 else 0)
+    cells = round(s * BAR)
     return Text(full * cells, style="green").append(empty * (BAR - cells), style="dim")

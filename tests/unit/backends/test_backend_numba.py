@@ -148,7 +148,7 @@ def test_time_goes_to_whose_it_is(compiled: tuple[Path, Any], candidate: Path) -
     said = run(ATTRIBUTE, compiled[0], candidate)
     classes = {"numba", "framework", "vendor", "copy", "compile", "other"}
     assert set(said["own"]) == set(said["eager"]) == classes
-    assert said["own"]["numba"] > 0.9 * sum(said["own"].values())
+    assert said["own"]["numba"] > 0.75 * sum(said["own"].values())
     assert said["eager"]["numba"] == 0
     assert said["eager"]["vendor"] > said["eager"]["framework"] > 0
     assert said["eager"]["copy"] > 0

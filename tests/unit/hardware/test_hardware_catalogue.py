@@ -61,13 +61,6 @@ def test_via_follows_the_wider_type() -> None:
     assert a100.peak_flops["fp8"] == a100.peak_flops["bf16"] == 312e12
 
 
-def test_roofline_is_a_function_and_a_module() -> None:
-    from roofmark.hardware.roofline import t_sol_us
-
-    assert callable(roofmark.hardware.roofline)
-    assert t_sol_us is roofmark.hardware.t_sol_us
-
-
 def test_unknown_name() -> None:
     with pytest.raises(DeviceError, match=r"no accelerator 'h300'.*h200"):
         load("h300")

@@ -68,12 +68,15 @@ EXAMPLES = {
 def test_status_has_a_candidate_that_ends_in_it(status: Status, referee: Referee) -> None:
     example = EXAMPLES[status]
     source = (HEAD + " " * 8 + example.forward + "\n").encode()
-    task = referee.task(source, config=CONFIG.model_copy(update=example.config))
-    judged = (
-        referee.judge_all(task)
-        if example.all_gates
-        else referee.judge(task, limit_us=example.limit_us, t_sol_us=example.t_sol_us)
-    )
+    for _ in range(3):  # a busy machine may leave a time unknown, which is `unstable`
+        task = referee.task(source, config=CONFIG.model_copy(update=example.config))
+        judged = (
+            referee.judge_all(task)
+            if example.all_gates
+            else referee.judge(task, limit_us=example.limit_us, t_sol_us=example.t_sol_us)
+        )
+        if judged.outcome.status is not Status.UNSTABLE:
+            break
     assert judged.outcome.status is status, judged.outcome.message
     assert bool(judged.outcome.message) is (status is not Status.OK)
 
