@@ -24,7 +24,7 @@ from roofmark.sandbox.system import descendants
 CONFIG = Config.for_device("cpu").model_copy(
     update={
         "seeds": 2, "null_calls": 3, "min_calls": 7, "max_calls": 13, "timing_s": 2.0, "host_calls": 1,
-        "target_half_width": 1e9, "accepted_half_width": 1e9, "processes": 2, "first_call_s": 6.0, "call_s": 3.0,
+        "target_half_width": 1e9, "accepted_half_width": 1e9, "processes": 2, "first_call_s": 4.0, "call_s": 2.5,
     }
 )  # fmt: skip
 GOOD_CONFIG = CONFIG.model_copy(update={"seeds": 1, "max_calls": 7})

@@ -27,6 +27,9 @@ def test_tables_fit_and_hide_nothing(shown: dict[int, Finished], command: tuple[
     assert (done.returncode, done.stderr, trace) == (0, "", False)
     assert "…" not in done.stdout
     table = [line for line in done.stdout.splitlines() if "http" not in line and ": " not in line and "/" not in line]
+    if command[:2] == ("operators", "show"):  # the reference is printed as it is written
+        reference = operators.load(command[2]).reference_text().splitlines()
+        table = [line for line in table if line.rstrip() not in reference]
     assert max(map(len, table)) <= columns
 
 

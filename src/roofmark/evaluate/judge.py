@@ -244,7 +244,7 @@ def doubted(timing: Timing, settled: bool, limit_us: float | None, t_sol_us: Bou
         return Finding(Status.OVER_TIME_BUDGET, text)
     if not settled:
         spread = (timing.interval_us.high - timing.interval_us.low) / 2 / timing.median_us
-        text = f"the median is known to {spread:.1%} only, in each of {timing.processes} fresh processes; is the machine busy?"
+        text = f"the median is known to {spread:.1%} only in {timing.processes} fresh processes; is the machine busy?"
         return Finding(Status.UNSTABLE, text)
     return None
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import roofmark.hardware
 from roofmark.errors import DeviceError
 from roofmark.hardware import load, match, names
 from roofmark.hardware.catalogue import DTYPES, parse, problems
