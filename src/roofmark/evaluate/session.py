@@ -15,7 +15,7 @@ from roofmark.operators import Operator, Sizes
 from roofmark.records import Status
 from roofmark.sandbox.child import CandidateEnded, Child
 from roofmark.sandbox.runner_devices import ANSWERED, ENQUEUED, GATE, READY, STARTED
-from roofmark.sandbox.shared import Device, Shared
+from roofmark.sandbox.shared import Device, Shared, spec
 from roofmark.sandbox.system import plain
 
 HOST_BOUND_S = 1e-3
@@ -23,19 +23,19 @@ HOST_BOUND_S = 1e-3
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes and their shared inputs and outputs."""
+    """Sizes, shared inputs, and outputs: shared too, or read from the runner. `landing` is the referee's alone."""
 
     token: str
     sizes: Sizes
     inputs: tuple[Shared, ...]
     outputs: tuple[Shared, ...]
-    output_names: tuple[str, ...]
+    landing: dict[str, Tensor]
     input_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Call:
-    """What came of one call. Times are µs; `outputs` are the referee's own copies."""
+    """What came of one call. Times are µs; `outputs` are the referee's own copies, overwritten by the next call."""
 
     us: float
     host_us: float
@@ -67,14 +67,21 @@ class Session:
 
     def bind(self, name: str, sizes: Sizes, inputs: dict[str, Tensor], *, timeout_s: float) -> Case:
         """Shares inputs and outputs of a case with the child; the contents stay behind."""
-        outputs = self.operator.outputs(sizes)
+        landing = {
+            o.name: torch.empty(o.shape, dtype=getattr(torch, o.dtype), device=self.device.name)
+            for o in self.operator.outputs(sizes)
+        }
         shared_in = tuple(self.device.share(tuple(t.shape), t.dtype) for t in inputs.values())
-        shared_out = tuple(self.device.share(o.shape, getattr(torch, o.dtype)) for o in outputs)
+        shared_out: tuple[Shared, ...] = ()
+        if self.device.shares_outputs:
+            shared_out = tuple(self.device.share(tuple(t.shape), t.dtype) for t in landing.values())
         token = secrets.token_hex(4)  # a name would tell the candidate which gate it is in
-        case = Case(token, sizes, shared_in, shared_out, tuple(o.name for o in outputs), tuple(inputs))
+        case = Case(token, sizes, shared_in, shared_out, landing, tuple(inputs))
         self.cases[name] = case
-        tensors = [s.spec() for s in (*shared_in, *shared_out)]
-        message = {"op": "bind", "case": token, "tensors": tensors, "inputs": len(shared_in)}
+        specs = [s.spec() for s in (*shared_in, *shared_out)]
+        if not shared_out:
+            specs += [spec(t.shape, t.dtype) for t in landing.values()]
+        message = {"op": "bind", "case": token, "tensors": specs, "inputs": len(shared_in)}
         fds = tuple(s.fd for s in (*shared_in, *shared_out))
         self.child.request(message, timeout_s=timeout_s, fds=fds)
         return case
@@ -112,14 +119,28 @@ class Session:
             self.child.kill()  # an answer that comes yet would be to outputs that were looked at before
             raise CandidateEnded(Status.TIMEOUT, f"no answer within {timeout_s:.3g} s")
         self.child.freeze()
-        outputs = {n: s.view.clone() for n, s in zip(case.output_names, case.outputs, strict=True)}
-        self.device.synchronize()
-        self.child.must_have_rested()
-        answer = self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 1.0))
+        answer = self._take(case, nonce, deadline)
         return Call(
             us=number(answer, "us"), host_us=number(answer, "host_us"), referee_us=(end - start) / 1e3,
-            host_bound=host_bound, kinds=kinds_of(answer), outputs=outputs,
+            host_bound=host_bound, kinds=kinds_of(answer), outputs=case.landing,
         )  # fmt: skip
+
+    def _take(self, case: Case, nonce: str, deadline: float) -> dict[str, Any]:
+        """The answer, with the outputs taken over while the candidate stands still."""
+        if not self.device.shares_outputs:
+            answer = self.child.answer(nonce, timeout_s=0.0)  # it has come
+            addresses = [kind["address"] for kind in kinds_of(answer)[: len(case.landing)]]
+            addresses += [0] * (len(case.landing) - len(addresses))
+            for tensor, address in zip(case.landing.values(), addresses, strict=True):
+                if self.child.read(address, tensor) < tensor.nbytes:
+                    poison(tensor)
+            self.child.must_have_rested()
+            return answer
+        for tensor, shared in zip(case.landing.values(), case.outputs, strict=True):
+            tensor.copy_(shared.view)
+        self.device.synchronize()
+        self.child.must_have_rested()
+        return self.child.answer(nonce, timeout_s=max(deadline - time.monotonic(), 1.0))
 
     def _write(self, case: Case, inputs: dict[str, Tensor]) -> None:
         """Writes the contents, poisons the outputs, and leaves the cache cold and clean."""
@@ -184,6 +205,8 @@ def kind_of(said: dict[str, Any]) -> dict[str, Any]:
     for key in ("shape", "stride"):
         if isinstance(said.get(key), list):
             kind[key] = [n if type(n) is int and abs(n) < 1 << 63 else -1 for n in said[key][:16]]
+    address = said.get("address")
+    kind["address"] = address if type(address) is int and 0 < address < 1 << 47 else 0
     return kind
 
 

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, NoReturn
 from roofmark.errors import CandidateError, DeviceError
 from roofmark.records import Status
 from roofmark.sandbox.runner import Message, receive, send
-from roofmark.sandbox.system import descendants, plain, run_times, send_signal, stopped
+from roofmark.sandbox.system import descendants, off_core, plain, read_memory, run_times, send_signal, stopped
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from roofmark.sandbox.process import Sandbox
 
 FREEZE_S = 5.0
@@ -52,6 +54,7 @@ class Child:
         self.page = page
         self.words = memoryview(page).cast("I")
         self.exit: Exit | None = None
+        self.pid = 0  # of the runner itself, known from the first stop, before it holds a candidate
         self.handles: dict[int, int] = {}
         self.frozen = False
         self.run_ns: dict[int, int] = {}
@@ -132,7 +135,16 @@ class Child:
                 raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
         if not self.handles and self.alive():
             raise DeviceError("/proc does not show the sandbox's processes", hint="mount it without hidepid")
+        off_core(self.handles)
         self.run_ns = run_times(self.handles)
+        self.pid = self.pid or next(iter(self.handles))
+
+    def read(self, address: int, tensor: Tensor) -> int:
+        """How many bytes of a tensor were filled with what lies at `address` in the stopped runner."""
+        try:
+            return read_memory(self.pid, address, tensor.data_ptr(), tensor.nbytes)
+        except OSError as error:
+            raise CandidateEnded(Status.RULE_BROKEN, f"its memory can't be read: {error.strerror}") from error
 
     def _hold(self, pids: set[int]) -> list[int]:
         """The processes of `pids` that are new; every one is then held by a handle that outlives no number."""
@@ -148,7 +160,7 @@ class Child:
     def must_have_rested(self) -> None:
         """Raises `CandidateEnded` where a process ran since `freeze`: the kernel itself sends SIGCONT for whoever asks.
 
-        A thread counts as stopped a moment before it leaves its core; so much is forgiven.
+        What a kernel that does not tell when a thread has left its core may add is forgiven.
         """
         if self.exit is not None or not self.frozen:
             return

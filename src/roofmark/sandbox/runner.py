@@ -252,6 +252,7 @@ def child(channel: socket.socket, config: Message) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reopen_output()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # the referee reads the outputs where they lie
     set_limits(config)
     setup, fds = receive(channel, max_fds=4)
     source_fd, page_fd = fds
@@ -346,7 +347,8 @@ class Runner:
         self.start, self.dump_kernels, self.shares = probe.start, probe.dump, probe.attribute
         self.is_compile_error = probe.is_compile_error
         self.clock_ns = time.perf_counter_ns
-        self.cases: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.cases: dict[str, tuple[list[Any], list[Any], list[int]]] = {}
+        self.results: list[Any] = []  # kept until the next call: the referee reads them where they lie
         self.model: Any = None
         self.devices = devices
         self.device = devices.CudaSide(torch, page) if setup["device"] == "cuda" else devices.CpuSide(torch)
@@ -375,21 +377,21 @@ class Runner:
             return failure(error, self.is_compile_error)
 
     def bind(self, message: Message, fds: list[int]) -> Message:
-        """Maps the shared inputs and outputs of a case."""
-        views = [self.device.map(fd, spec) for fd, spec in zip(fds, message["tensors"], strict=True)]
-        count = message["inputs"]
-        self.cases[message["case"]] = (views[:count], views[count:])
+        """Maps the shared tensors of a case; outputs that are not shared get room of their own."""
+        specs, count = message["tensors"], message["inputs"]
+        views = [self.device.map(fd, spec) for fd, spec in zip(fds, specs, strict=False)]
+        views += [self.device.room(spec) for spec in specs[len(fds) :]]
+        sizes = [spec["nbytes"] for spec in specs[count:]]
+        self.cases[message["case"]] = (views[:count], views[count:], sizes)
         return {"ok": True}
 
     def load(self, message: Message, fds: list[int]) -> Message:
         """Imports the candidate and builds its `Model`."""
         module = load_file("candidate", self.path, findable=True)
         model = module.Model(**message["init"])
-        if not callable(model):
-            raise TypeError("Model is not a torch.nn.Module")
         if isinstance(model, self.torch.nn.Module):
             model = model.to(self.setup["device"]).eval()
-        self.model = model
+        self.model = model if callable(model) else model.forward
         return {"ok": True}
 
     def call(self, message: Message, fds: list[int]) -> Message:
@@ -397,41 +399,32 @@ class Runner:
 
         The contents of the inputs do not exist before the referee's go, so nothing can be computed ahead.
         """
-        inputs, outputs = self.cases[message["case"]]
-        arguments, targets = [view() for view in inputs], [view() for view in outputs]
-        self.device.poison(targets)
-        null = [target.clone() for target in targets] if message.get("null") else None
+        inputs, outputs, sizes = self.cases[message["case"]]
+        arguments = [view() for view in inputs]
+        self.results = []
+        for nbytes in sizes:
+            self.device.poison(nbytes)
+        null = [view() for view in outputs] if message.get("null") else None
         model = self.model if null is None else lambda *_: null
         gc.collect()
         self.words[self.devices.READY] = message["seq"]
         self.channel.recv(1)
         with self.torch.no_grad():
             result = self.device.run(model, arguments, self.words, message["seq"], self.clock_ns)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
-        if len(results) == len(targets) and all(map(self.fits, results, targets)):
-            self.device.deliver(results, targets)
+        self.results = list(result) if isinstance(result, (tuple, list)) else [result]
+        self.device.deliver(self.results, outputs)
         self.device.join()
         self.words[self.devices.ANSWERED] = message["seq"]
-        kinds = [] if null is not None else [self.describe(r) for r in results[:64]]
-        return {**self.device.times(), "outputs": kinds}
-
-    def fits(self, result: Any, target: Any) -> bool:
-        """Whether `result` is a plain tensor that can be handed over as it is."""
-        return (
-            isinstance(result, self.torch.Tensor)
-            and result.dtype == target.dtype
-            and result.shape == target.shape
-            and result.device.type == target.device.type
-            and result.layout == self.torch.strided
-        )
+        return {**self.device.times(), "outputs": [self.describe(r) for r in self.results[:64]]}
 
     def describe(self, result: Any) -> Message:
-        """Type, shape, dtype, strides and device of one returned thing."""
+        """Type, shape, dtype, strides, device and address of one returned thing."""
         if not isinstance(result, self.torch.Tensor):
             return {"type": type(result).__name__[:80]}
-        extra = sorted(str(k)[:40] for k in getattr(result, "__dict__", {}))[:8]
+        extra = sorted(str(k)[:40] for k in getattr(result, "__dict__", {}) if not str(k).startswith("_dynamo"))[:8]
         plain = type(result) is self.torch.Tensor and not extra
         return {
+            "address": result.data_ptr() if plain and result.layout == self.torch.strided else 0,
             "type": "Tensor" if plain else f"{type(result).__name__[:80]}{extra or ''}",
             "shape": list(result.shape)[:16],
             "dtype": str(result.dtype).removeprefix("torch."),

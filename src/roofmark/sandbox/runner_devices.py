@@ -22,7 +22,6 @@ class CpuSide:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.memmove = ctypes.memmove
         self.last: Message = {}
 
     def touch(self, nbytes: int) -> None:
@@ -41,10 +40,13 @@ class CpuSide:
             return lambda: torch.empty(spec["shape"], dtype=dtype)
         return lambda: torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(spec["shape"])
 
-    def poison(self, targets: list[Any]) -> None:
-        """Fills memory of the outputs' sizes with NaN patterns and frees it."""
-        for target in targets:
-            self.torch.empty(target.nbytes, dtype=self.torch.uint8).fill_(0xFF)
+    def room(self, spec: Message) -> Any:
+        """A maker of tensors like an output. The referee reads what a forward returned where it lies."""
+        return lambda: self.torch.empty(spec["shape"], dtype=getattr(self.torch, spec["dtype"]))
+
+    def poison(self, nbytes: int) -> None:
+        """Fills memory of an output's size with NaN patterns and frees it."""
+        self.torch.empty(nbytes, dtype=self.torch.uint8).fill_(0xFF)
 
     def run(self, model: Any, inputs: list[Any], words: Any, seq: int, clock_ns: Any) -> Any:
         """What one forward returns; its time is kept. There is no gate on a CPU: the go is all."""
@@ -53,11 +55,8 @@ class CpuSide:
         self.last = {"us": (clock_ns() - start) / 1e3}
         return result
 
-    def deliver(self, results: list[Any], targets: list[Any]) -> None:
-        """Copies the outputs into the shared allocations."""
-        for result, target in zip(results, targets, strict=True):
-            source = result.contiguous()
-            self.memmove(target.data_ptr(), source.data_ptr(), target.nbytes)
+    def deliver(self, results: list[Any], outputs: list[Any]) -> None:
+        """Does nothing: the referee reads the outputs."""
 
     def join(self) -> None:
         """Returns at once: a forward on the CPU is done when it returns."""
@@ -123,10 +122,9 @@ class CudaSide:
         memory = CudaMemory(address.value, spec["nbytes"])
         return lambda: torch.as_tensor(memory, device="cuda").view(dtype).view(spec["shape"])
 
-    def poison(self, targets: list[Any]) -> None:
-        """Fills memory of the outputs' sizes with NaN patterns and frees it."""
-        for target in targets:
-            self.torch.empty(target.nbytes, dtype=self.torch.uint8, device="cuda").fill_(0xFF)
+    def poison(self, nbytes: int) -> None:
+        """Fills memory of an output's size with NaN patterns and frees it."""
+        self.torch.empty(nbytes, dtype=self.torch.uint8, device="cuda").fill_(0xFF)
         self.synchronize()
 
     def run(self, model: Any, inputs: list[Any], words: Any, seq: int, clock_ns: Any) -> Any:
@@ -148,10 +146,22 @@ class CudaSide:
         self.enqueued = lambda: words.__setitem__(ENQUEUED, seq)
         return result
 
-    def deliver(self, results: list[Any], targets: list[Any]) -> None:
-        """Enqueues the copy of the outputs into the shared allocations."""
-        for result, target in zip(results, targets, strict=True):
-            self.copy(target, result)
+    def deliver(self, results: list[Any], outputs: list[Any]) -> None:
+        """Enqueues the copy of the outputs into the shared allocations, if every one is what was asked for."""
+        targets = [view() for view in outputs]
+        if len(results) == len(targets) and all(map(self.fits, results, targets)):
+            for result, target in zip(results, targets, strict=True):
+                self.copy(target, result)
+
+    def fits(self, result: Any, target: Any) -> bool:
+        """Whether `result` can be handed over as it is."""
+        return (
+            isinstance(result, self.torch.Tensor)
+            and result.dtype == target.dtype
+            and result.shape == target.shape
+            and result.device.type == target.device.type
+            and result.layout == self.torch.strided
+        )
 
     def join(self) -> None:
         """Tells the referee that all is enqueued, and waits for every stream of the device."""

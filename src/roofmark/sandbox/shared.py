@@ -6,9 +6,10 @@ never lie in a shared allocation.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +18,13 @@ from torch import Tensor
 
 from roofmark.errors import DeviceError
 from roofmark.sandbox.system import memory_file
+
+
+def spec(shape: Sequence[int], dtype: torch.dtype, mapped_bytes: int = 0) -> dict[str, Any]:
+    """What the runner needs to know of a tensor."""
+    name = str(dtype).removeprefix("torch.")
+    nbytes = math.prod(shape) * dtype.itemsize
+    return {"shape": list(shape), "dtype": name, "nbytes": nbytes, "mapped_bytes": mapped_bytes}
 
 
 @dataclass(frozen=True)
@@ -30,12 +38,7 @@ class Shared:
 
     def spec(self) -> dict[str, Any]:
         """What the runner needs to map it."""
-        return {
-            "shape": list(self.view.shape),
-            "dtype": str(self.view.dtype).removeprefix("torch."),
-            "nbytes": self.view.nbytes,
-            "mapped_bytes": self.mapped_bytes,
-        }
+        return spec(self.view.shape, self.view.dtype, self.mapped_bytes)
 
     def close(self) -> None:
         """Lets go of the descriptor and the mapping."""
@@ -48,6 +51,7 @@ class Device(Protocol):
 
     name: str
     spins: bool
+    shares_outputs: bool
 
     def share(self, shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
         """A shared allocation of that size."""
@@ -64,13 +68,14 @@ class CpuDevice:
 
     name = "cpu"
     spins = False  # a spinning referee would take a core from the candidate
+    shares_outputs = False  # they are read from the stopped runner, where they lie
 
     def __init__(self, cache_bytes: int) -> None:
         self._sweep = torch.ones(2 * cache_bytes // 8, dtype=torch.int64)
 
     def share(self, shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
         """A shared allocation of that size."""
-        nbytes = torch.empty(0, dtype=dtype).element_size() * _count(shape)
+        nbytes = math.prod(shape) * dtype.itemsize
         fd = memory_file("tensor", nbytes)
         if not nbytes:
             return Shared(fd, torch.empty(shape, dtype=dtype), 0, lambda: None)
@@ -91,6 +96,7 @@ class CudaDevice:
 
     name = "cuda"
     spins = True
+    shares_outputs = True
 
     def __init__(self) -> None:
         try:
@@ -123,7 +129,7 @@ class CudaDevice:
     def share(self, shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
         """A shared allocation of that size, mapped here and exported as a descriptor."""
         driver = self._driver
-        nbytes = torch.empty(0, dtype=dtype).element_size() * _count(shape)
+        nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes:
             return Shared(os.dup(0), torch.empty(shape, dtype=dtype, device="cuda"), 0, lambda: None)
         size = -(-nbytes // self._granularity) * self._granularity
@@ -160,10 +166,3 @@ class _Memory:
         self.__cuda_array_interface__ = {
             "shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3,
         }  # fmt: skip
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import signal
 import threading
@@ -74,6 +76,18 @@ def stopped(pid: int) -> bool:
     return True
 
 
+def off_core(pids: Iterable[int]) -> None:
+    """Returns when every stopped thread has left its core: one counts as stopped a moment before it has.
+
+    The kernel lets nobody see a thread's system call before it is off its core, and waits for that.
+    """
+    for pid in pids:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with suppress(OSError), open(f"/proc/{pid}/task/{task}/syscall", "rb") as file:
+                    file.read()
+
+
 def run_times(pids: Iterable[int]) -> dict[int, int]:
     """The time on a core of every thread that is not dead, in ns."""
     found: dict[int, int] = {}
@@ -92,6 +106,22 @@ def send_signal(handle: int, number: int) -> None:
     """Sends a signal to the process of a pidfd, which may be gone."""
     with suppress(ProcessLookupError, PermissionError):
         signal.pidfd_send_signal(handle, number)
+
+
+def read_memory(pid: int, address: int, target: int, nbytes: int) -> int:
+    """How many bytes of another process were read into this one's at `target`; `OSError` where that is not allowed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = 0
+    while done < nbytes:  # one call moves 2 GB at most
+        ours = (ctypes.c_uint64 * 2)(target + done, nbytes - done)
+        theirs = (ctypes.c_uint64 * 2)(address + done, nbytes - done)
+        got = libc.process_vm_readv(pid, ours, ctypes.c_ulong(1), theirs, ctypes.c_ulong(1), ctypes.c_ulong(0))
+        if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+            raise OSError(ctypes.get_errno(), "process_vm_readv refused")
+        if got <= 0:
+            break
+        done += got
+    return done
 
 
 def memory_file(name: str, nbytes: int) -> int:

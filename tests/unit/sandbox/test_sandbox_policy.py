@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import roofmark
-from referee import LIMITS, Referee, good
+from referee import CONFIG, LIMITS, Referee, good
 from roofmark.errors import IsolationError
 from roofmark.evaluate.judge import Judge, Outcome, setup
 from roofmark.evaluate.session import Session
@@ -41,7 +41,8 @@ def places(folder: Path) -> list[str]:
 
 def load(referee: Referee, source: str) -> None:
     """Loads a candidate in a fresh child; how it ends is not of interest."""
-    task = referee.task(source.encode())
+    patient = CONFIG.model_copy(update={"first_call_s": 60.0})  # one that looks around walks every folder
+    task = referee.task(source.encode(), config=patient)
     with Session(referee.sandbox.fork(setup(task), task.source), task.device, task.operator) as session:
         judge = Judge(task, session, Outcome(), call_s=20)
         with suppress(CandidateEnded):
