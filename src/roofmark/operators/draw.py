@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,29 @@ class Draw:
     def permutation(self, name: str, count: int) -> Tensor:
         """The numbers 0 to `count` - 1 in random order, int64."""
         return torch.argsort(self.bits(name, (count,), torch.int64))
+
+    def kinds(self, name: str, count: int, kinds: int) -> Tensor:
+        """For each of `count` rows a kind of special contents, 0 to `kinds` - 1, or -1 for plain ones; int64.
+
+        One row in eight is special, the kinds about equally often, at random places. Fewer than 3 rows are all
+        plain, and so is the last one, so that an answer that leaves it out is never right by chance.
+        """
+        place = self.permutation(name, count - 1)
+        kind = (place // 8 + self.key(name) % kinds) % kinds
+        return functional.pad(torch.where(place % 8 == 1, kind, -1), (0, 1), value=-1)
+
+    def corner_kinds(self, corner: str, count: int, special: Sequence[str]) -> Tensor:
+        """The kinds of a corner case's rows: in a tail as `kinds` has them; a single row is of any kind or plain.
+
+        Where the corner case is named as a kind, all rows but the first are of it, elsewhere all are plain.
+        """
+        if corner == "tail":
+            return self.kinds("kind", count, len(special))
+        if count == 1:
+            return torch.tensor([self.key("kind") % (len(special) + 1) - 1], device=self.device)
+        kinds = torch.full((count,), special.index(corner) if corner in special else -1, device=self.device)
+        kinds[0] = -1
+        return kinds
 
 
 def near(rng: random.Random, count: int, *, small: int = 641) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from operator_zoo_attention import (
     Inputs,
     fp8,
 )
+from operator_zoo_special import SPECIAL, masked_as_zero, no_maximum
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
@@ -232,30 +233,21 @@ def _one_by_one(i: Inputs, s: Sizes) -> tuple[Tensor, Tensor]:
 MOE_TOPK_GATING_SOFTMAX_RIGHT: dict[str, Candidate] = {"one by one": _one_by_one}
 
 
-def _no_maximum(i: Inputs, s: Sizes) -> tuple[Tensor, Tensor]:
-    p = i["gating"].exp()
-    return _top(p / p.sum(-1, keepdim=True), s["top_k"])
-
-
-def _masked_as_zero(i: Inputs, s: Sizes) -> tuple[Tensor, Tensor]:
-    return _top(i["gating"].nan_to_num(neginf=0.0).softmax(-1), s["top_k"])
-
-
 # Mistakes that inputs of the published kind do not show.
 WRONG_ON_CORNERS: dict[tuple[str, str, str], Candidate] = {
     **ATTENTION_WRONG_ON_CORNERS,
-    ("moe_topk_gating_softmax", "sharp", "maximum not taken off"): _no_maximum,
-    ("moe_topk_gating_softmax", "masked", "-inf taken for 0"): _masked_as_zero,
+    ("moe_topk_gating_softmax", "sharp", "maximum not taken off"): no_maximum,
+    ("moe_topk_gating_softmax", "masked", "-inf taken for 0"): masked_as_zero,
 }
 
 
 WRONG: dict[str, dict[str, Candidate]] = {
-    "attention_forward": ATTENTION_FORWARD_WRONG,
-    "block_scaled_mm": BLOCK_SCALED_MM_WRONG,
-    "moe_topk_gating_softmax": MOE_TOPK_GATING_SOFTMAX_WRONG,
-    "paged_attention_decode": PAGED_ATTENTION_DECODE_WRONG,
-    "rms_norm": RMS_NORM_WRONG,
-    "silu_and_mul": SILU_AND_MUL_WRONG,
+    "attention_forward": ATTENTION_FORWARD_WRONG | SPECIAL["attention_forward"],
+    "block_scaled_mm": BLOCK_SCALED_MM_WRONG | SPECIAL["block_scaled_mm"],
+    "moe_topk_gating_softmax": MOE_TOPK_GATING_SOFTMAX_WRONG | SPECIAL["moe_topk_gating_softmax"],
+    "paged_attention_decode": PAGED_ATTENTION_DECODE_WRONG | SPECIAL["paged_attention_decode"],
+    "rms_norm": RMS_NORM_WRONG | SPECIAL["rms_norm"],
+    "silu_and_mul": SILU_AND_MUL_WRONG | SPECIAL["silu_and_mul"],
 }
 RIGHT: dict[str, dict[str, Candidate]] = {
     "attention_forward": ATTENTION_FORWARD_RIGHT,

@@ -194,22 +194,71 @@ PAGED_ATTENTION_DECODE_RIGHT: dict[str, Candidate] = {
 }
 
 
-def _bounds_ignored(i: Inputs, s: Sizes) -> Tensor:
-    return _weigh(_logits(i).softmax(-1), i)
+def _bounds_ignored(i: Inputs, s: Sizes) -> Tensor | None:
+    return _several(i, _weigh(_logits(i).softmax(-1), i))
 
 
-def _attention_without_maximum(i: Inputs, s: Sizes) -> Tensor:
+def _attention_without_maximum(i: Inputs, s: Sizes) -> Tensor | None:
     p = _logits(i).exp()
-    return _weigh(p / p.sum(-1, keepdim=True), i)
+    p = p / p.sum(-1, keepdim=True)
+    return _weigh(p, i) if p.isnan().any() else None
+
+
+def _zero_queries_skipped(i: Inputs, s: Sizes) -> Tensor | None:
+    zero = (i["q"] == 0).all(-1, keepdim=True)
+    return _weigh(_logits(i).softmax(-1), i).masked_fill(zero, 0.0) if zero.any() else None
+
+
+def _paged_without_maximum(i: Inputs, s: Sizes) -> Tensor | None:
+    k, v = _gather(i)
+    p = _paged_logits(i, k).exp()
+    p = p / p.sum(-1, keepdim=True)
+    return (p.unsqueeze(2) @ v).squeeze(2).to(i["query"].dtype) if p.isnan().any() else None
+
+
+def _paged_zero_queries_skipped(i: Inputs, s: Sizes) -> Tensor | None:
+    zero = (i["query"] == 0).all(-1, keepdim=True)
+    return _paged(i).masked_fill(zero, 0.0) if zero.any() else None
+
+
+# Wrong on special heads of special rows alone, which every call of full size must hold; see `operator_zoo_special`.
+ATTENTION_FORWARD_SPECIAL: dict[str, Candidate] = {
+    "maximum not taken off": _attention_without_maximum,
+    "zero queries skipped": _zero_queries_skipped,
+}
+PAGED_ATTENTION_DECODE_SPECIAL: dict[str, Candidate] = {
+    "maximum not taken off": _paged_without_maximum,
+    "zero queries skipped": _paged_zero_queries_skipped,
+}
+
+
+def _longest_for_all(i: Inputs, s: Sizes) -> Tensor:
+    return _paged({**i, "context_lens": i["context_lens"].max().expand_as(i["context_lens"])})
+
+
+def _lengths_in_blocks(i: Inputs, s: Sizes) -> Tensor:
+    """Every length is taken to fill its last block."""
+    size = s["block_size"]
+    return _paged({**i, "context_lens": (i["context_lens"] + size - 1) // size * size})
+
+
+def _no_tokens_taken_for_one(i: Inputs, s: Sizes) -> Tensor | None:
+    lengths = i["context_lens"]
+    return _paged({**i, "context_lens": lengths.clamp(min=1)}) if (lengths == 0).any() else None
 
 
 # Mistakes that inputs of the published kind do not show.
 ATTENTION_WRONG_ON_CORNERS: dict[tuple[str, str, str], Candidate] = {
     ("attention_forward", "ragged", "bounds ignored"): _bounds_ignored,
     ("attention_forward", "empty_sequences", "bounds ignored"): _bounds_ignored,
+    ("attention_forward", "ragged_full", "bounds ignored"): _bounds_ignored,
     ("attention_forward", "sharp", "maximum not taken off"): _attention_without_maximum,
     ("paged_attention_decode", "ragged", "lengths ignored"): _lengths_ignored,
     ("paged_attention_decode", "tail", "lengths ignored"): _lengths_ignored,
     ("paged_attention_decode", "one_token", "lengths ignored"): _lengths_ignored,
     ("paged_attention_decode", "empty", "lengths ignored"): _lengths_ignored,
+    ("paged_attention_decode", "ragged_full", "lengths ignored"): _lengths_ignored,
+    ("paged_attention_decode", "ragged_full", "the longest length for all"): _longest_for_all,
+    ("paged_attention_decode", "ragged_full", "lengths in blocks"): _lengths_in_blocks,
+    ("paged_attention_decode", "ragged_full", "no tokens taken for one"): _no_tokens_taken_for_one,
 }

@@ -101,12 +101,16 @@ def test_corner_cases_are_small_and_keep_what_is_fixed(name: str) -> None:
     for shape in operator.shapes:
         corners = operator.corners(shape.sizes)
         assert {"tail"} < set(corners)
-        for sizes in corners.values():
+        for corner, sizes in corners.items():
             assert set(sizes) == set(shape.sizes)
             assert _fixed(name, {**sizes, "ctx_len": 0}) == _fixed(name, {**shape.sizes, "ctx_len": 0}) or (
                 name == "paged_attention_decode"
             )
-            assert _count(name, sizes) <= 131
+            if corner == "ragged_full":
+                assert operator.outputs(sizes) == operator.outputs(shape.sizes)
+                assert _dearer(operator, sizes, shape.sizes) < 1.01 or _count(name, sizes) == 1
+            else:
+                assert _count(name, sizes) <= 131
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,3 +155,38 @@ def test_chunks_cover_every_row_once() -> None:
     for rows, size in ((0, 1), (1, 1 << 40), (1000, 1 << 20), (7, 0)):
         covered = [n for part in chunks(rows, size) for n in range(rows)[part]]
         assert covered == list(range(rows))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 37, 257, 10_000])
+def test_one_row_in_eight_is_special_and_never_the_last(count: int) -> None:
+    drawn = torch.stack([Draw(seed, "cpu").kinds("kind", count, 4) for seed in range(64)])
+    assert ((drawn >= 0).sum(-1) == (count + 5) // 8).all()
+    assert (drawn[:, -1] == -1).all()
+    if count > 2:
+        assert drawn.unique().tolist() == [-1, 0, 1, 2, 3]
+        assert (drawn >= 0).any(0)[: min(count - 1, 36)].all()
+    if count > 256:
+        assert all(((drawn == kind).sum(-1) >= count // 40).all() for kind in range(4))
+
+
+def test_ragged_lengths_at_full_size_are_of_all_kinds_and_new_for_each_seed() -> None:
+    packed = operators.load("attention_forward")
+    sizes = packed.corners(packed.shape("0").sizes)["ragged_full"]
+    cuts = [packed.make_corner("ragged_full", sizes, seed=s, device="cpu")["cu_seqlens"] for s in range(4)]
+    for cut in cuts:
+        lengths = cut.diff().tolist()
+        assert {0, 1} <= set(lengths)
+        assert sum(lengths) == 720
+        assert min(lengths) >= 0
+    assert len({tuple(cut.tolist()) for cut in cuts}) == 4
+    paged = operators.load("paged_attention_decode")
+    for shape in paged.shapes:
+        main = paged.make_inputs(shape.sizes, seed=0, device="cpu")
+        drawn = [paged.make_corner("ragged_full", shape.sizes, seed=s, device="cpu") for s in range(4)]
+        for inputs in drawn:
+            lengths = inputs["context_lens"]
+            assert {n: t.shape for n, t in inputs.items()} == {n: t.shape for n, t in main.items()}
+            assert (lengths % 16 > 0).any()
+            assert 0 <= lengths.min() <= lengths.max() <= shape.sizes["ctx_len"]
+            assert len(lengths) < 3 or {0, 1} <= set(lengths.tolist())
+        assert len({tuple(inputs["context_lens"].tolist()) for inputs in drawn}) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from roofmark.operators.expected import Expected
 ROUNDING = torch.finfo(torch.bfloat16).eps / 2
 # float32 logits, exponentials and sums, relative to the sum of p |v|: far below the roundings.
 FLOAT32 = 2.0**-13
+# Probabilities below the normal range of float32 may be flushed.
+FLUSHED = 2.0**-100
 BUDGET = 1 << 26
 
 
@@ -35,14 +38,11 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
     value = torch.empty((len(index), *q.shape[1:]), dtype=torch.float64, device=q.device)
     spread = torch.empty_like(value)
-    start = 0
-    for length in sizes["seq_lens"]:
-        rows = ((index >= start) & (index < start + length)).nonzero().flatten()
+    for start, end in pairwise(inputs["cu_seqlens"].tolist()):
+        rows = ((index >= start) & (index < end)).nonzero().flatten()
         if len(rows):
-            keys = slice(start, start + length)
-            _attend(q[index[rows]], k[keys], v[keys], rows, (value, spread))
-        start += length
-    bound = spread.mul_(ROUNDING + FLOAT32).add_(value.abs(), alpha=ROUNDING)
+            _attend(q[index[rows]], k[start:end], v[start:end], rows, (value, spread))
+    bound = spread.mul_(ROUNDING + FLOAT32).add_(value.abs(), alpha=ROUNDING).add_(FLUSHED)
     return {"out": Expected(value, bound)}
 
 
