@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test test-slow test-cuda dev lint types layers docs docs-check check clean
 
 demo: $(VENV)/.ready-demo
-	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 6,44
+	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 6,48
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q

@@ -55,7 +55,7 @@ def _step(
     return acc, total * shrink + tl.sum(weights, axis=1), best
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])
 def _attention(
     q, k, v, out, cu, sequences, scale, HEADS: tl.constexpr, SIZE: tl.constexpr, D: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SEQUENCES: tl.constexpr,

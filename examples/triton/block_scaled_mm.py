@@ -12,7 +12,7 @@ import triton.language as tl
 SMS = 132
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])
 def _block_scaled_mm(
     a, b, a_scales, b_scales, out, m, n, K: tl.constexpr, GROUP_N: tl.constexpr, GROUP_K: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TOGETHER: tl.constexpr,

@@ -18,7 +18,7 @@ def _ordered(bits):
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _topk(
     gating, weights, ids, rows, EXPERTS: tl.constexpr, TOP: tl.constexpr, BLOCK: tl.constexpr,
     PLACES: tl.constexpr, ROWS: tl.constexpr,

@@ -14,7 +14,7 @@ SMS = 132
 PAGE = 16
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["limit"])
 def _decode(
     query, key_cache, value_cache, tables, lengths, out, parts, tops, limit, stretch, scale,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,

@@ -26,6 +26,14 @@ MARK = "roofmark::kernel"
 _dispatchers: list[Any] = []
 
 
+def warm(cache: str) -> None:
+    """Compiles a function for nobody: numba's tables are then filled before the first child."""
+    del cache
+    import numba
+
+    numba.njit(lambda x: x + 1.0).compile("float64(float64)")
+
+
 def start(cache: str) -> None:
     """Points numba's file cache below `cache`, and from now on notes each dispatcher that is made."""
     import numba

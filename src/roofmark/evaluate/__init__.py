@@ -10,6 +10,8 @@ from roofmark.evaluate.config import Config
 from roofmark.evaluate.limits import is_open_ended, limits_of
 from roofmark.evaluate.progress import Progress, Watch
 from roofmark.evaluate.request import Request, manifest_of
+from roofmark.evaluate.seeds import Seeds
+from roofmark.sandbox.process import Sandbox
 from roofmark.store import Run, StoredRun, load_run, open_run, pending
 
 __all__ = ["Config", "Progress", "Request", "Watch", "evaluate"]
@@ -28,16 +30,21 @@ def evaluate(
         if run.resumed:
             watch(Progress(resumed(run, len(keys), unclosed), note=True))
         if keys:
-            # torch is imported here and not above: what is wrong with a request is told at once
-            from roofmark.evaluate.seeds import Seeds
-            from roofmark.evaluate.steps import Steps, open_device
-
             limits.measure(run, watch)
-            steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
-            steps.work_off(keys)
+            with sandbox(request) as runner, sandbox(request, twin=runner) as compiler:
+                # torch is imported here: what is wrong with a request is told at once, and the zygotes import it too
+                from roofmark.evaluate.steps import Steps, open_device
+
+                steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))
+                steps.work_off(keys, runner, compiler)
         if keys or unclosed:
             limits.measure(run, watch)
     return load_run(out)
+
+
+def sandbox(request: Request, *, twin: Sandbox | None = None) -> Sandbox:
+    """A sandbox of the level asked for."""
+    return Sandbox(request.isolation, request.device, request.backend, twin=twin)
 
 
 def resumed(run: Run, pending: int, unclosed: bool) -> str:

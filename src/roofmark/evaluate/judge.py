@@ -166,7 +166,9 @@ class Judge:
         """Gate 3: timed calls, each on contents that no earlier call has seen, each checked."""
         self.gate, self.call_s = Gate.PERFORMANCE, self.task.config.call_s
         one = partial(self.checked_call, MAIN, self.task.sizes, thorough=False)
-        return performance.collect(one, self.task.config, limit_us)
+        config = self.task.config
+        seconds = config.eager_timing_s if self.task.subject == "eager" else config.timing_s
+        return performance.collect(one, config, seconds, limit_us)
 
     def host_us(self, samples: performance.Samples) -> float:
         """The median time of a forward from the host's call to the end of its work, in µs."""

@@ -21,7 +21,7 @@ class Samples:
     settled: bool
 
 
-def collect(call: Callable[[], Call], config: Config, limit_us: float | None) -> Samples:
+def collect(call: Callable[[], Call], config: Config, seconds: float, limit_us: float | None) -> Samples:
     """Timed calls until the interval of the median is narrow, the limit is passed for sure, or time is up."""
     calls: list[Call] = []
     started = time.monotonic()
@@ -35,7 +35,7 @@ def collect(call: Callable[[], Call], config: Config, limit_us: float | None) ->
             look = len(calls) * 4 // 3  # few looks: to stop at the first narrow one would make it too narrow
             if known_well(median, interval, config):
                 return Samples(tuple(calls), settled=True)
-        if len(calls) >= config.min_calls and time.monotonic() - started > config.timing_s:
+        if len(calls) >= config.min_calls and time.monotonic() - started > seconds:
             break
     median, interval = median_interval([c.us for c in calls])
     known = known_well(median, interval, config) or half_width(median, interval) <= config.accepted_half_width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -49,12 +50,11 @@ class Steps:
     seeds: Seeds
     compilations: dict[str, Compilation] = field(default_factory=dict)
 
-    def work_off(self, keys: list[Key]) -> None:
+    def work_off(self, keys: list[Key], runner: Sandbox, compiler: Sandbox) -> None:
         """Judges every key of `keys`: gate 1 in a sandbox that is gone before the first runner starts."""
-        with self.sandbox() as runner:
-            with self.sandbox(twin=runner) as compiler:
-                self.compile_all(compiler, keys)
-            self.judge_all(runner, keys)
+        with closing(compiler):
+            self.compile_all(compiler, keys)
+        self.judge_all(runner, keys)
 
     def compile_all(self, sandbox: Sandbox, keys: list[Key]) -> None:
         """Gate 1 for every candidate shape of `keys`."""
@@ -142,10 +142,6 @@ class Steps:
     def dims(self, task: Task) -> dict[str, object]:
         """The sizes that were run, without those that `__init__` takes alone."""
         return {k: task.sizes[k] for k in task.shape.dims}
-
-    def sandbox(self, *, twin: Sandbox | None = None) -> Sandbox:
-        """A sandbox of this run's level."""
-        return Sandbox(self.request.isolation, self.request.device, self.request.backend, twin=twin)
 
 
 def told(error: BaseException) -> str:

@@ -86,6 +86,9 @@ def zygote(control: socket.socket, config: Message) -> None:
     files = load_file("roofmark_files", config["files"])
     for name in config["modules"]:
         importlib.import_module(name)
+    fill_scratch(config, files)  # to be emptied again for the first child
+    with suppress(Exception):  # it saves time, and nothing hangs on it
+        load_file("roofmark_probe", config["probe"]).warm(f"{config['scratch']}/cache")
     gc.collect()
     gc.freeze()
     send(control, {"ready": True, "torch": torch.__version__, "python": sys.version.split()[0]})
@@ -407,6 +410,7 @@ class Runner:
         null = [view().clone() for view in outputs] if message.get("null") else None  # to itself nothing is copied
         model = self.model if null is None else lambda *_: null
         gc.collect()
+        gc.freeze()  # what lives on is not looked through again before the next call: numba alone leaves 60 000 objects
         self.words[self.devices.READY] = message["seq"]
         self.channel.recv(1)
         with self.torch.no_grad():

@@ -1,0 +1,28 @@
+"""A child finds the language's compiler started: what the zygote compiled for nobody is in its memory, and no file."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofmark import backends
+from roofmark.records import Isolation
+from roofmark.sandbox.process import Sandbox
+
+LOOK = """
+import os, sys
+found = [name for _, _, names in os.walk(os.environ["HOME"] + "/..") for name in names if name != "candidate.py"]
+raise SystemError(f"{MODULE in sys.modules} {len(os.listdir('/proc/self/task'))} {found}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("triton", "triton.compiler.code_generator"), ("numba", "numba.core.typing.mathdecl")],
+)
+def test_a_child_finds_the_compiler_started(name: str, module: str) -> None:
+    pytest.importorskip(name)
+    with Sandbox(Isolation.BUBBLEWRAP, "cpu", backends.load(name)) as sandbox:
+        source = f"MODULE = {module!r}\n{LOOK}".encode()
+        with sandbox.fork({"device": "cpu", "touch_bytes": 0}, source) as child, pytest.raises(Exception) as ended:
+            child.request({"op": "load", "init": {}}, timeout_s=60)
+    assert "True 1 []" in str(ended.value)
