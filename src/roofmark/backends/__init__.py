@@ -1,7 +1,7 @@
 """The kernel languages. Each is a `Backend` record under the entry-point group `roofmark.backends`.
 
 A backend has two sides. This record is the referee's. Its `probe` is a file of stdlib and torch alone that
-the runner loads before the candidate, inside the sandbox; see `docs/backends.md` for its four functions.
+the runner loads before the candidate, inside the sandbox; see `docs/backends.md` for its functions.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ def sandbox(request: Request, *, twin: Sandbox | None = None) -> Sandbox:
     return Sandbox(request.isolation, request.device, request.backend, twin=twin)
 
 
-def resumed(run: Run, pending: int, unclosed: bool) -> str:
+def resumed(run: Run, left: int, unclosed: bool) -> str:
     """What is said of a run that was there before."""
-    if not pending and not unclosed:
+    if not left and not unclosed:
         return f"{run.path} is finished: this is its stored result, and nothing was run"
     judged = len(run.standing)
-    return f"resuming {run.path}: {judged} of {judged + pending} verdicts are there"
+    return f"resuming {run.path}: {judged} of {judged + left} verdicts are there"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+import traceback
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
-from roofmark.errors import RoofmarkError
 from roofmark.evaluate.compile import Compilation, compile_shape, read_plain
 from roofmark.evaluate.judge import Outcome, Subject, Task, judge
 from roofmark.evaluate.limits import Limits
@@ -22,11 +23,6 @@ from roofmark.sandbox.shared import CpuDevice, CudaDevice, Device
 from roofmark.store import Run, append_verdict, save_artefact
 
 Key = tuple[str, str, str]
-# what the referee's own code may fail with: torch and an operator's files raise all of these
-REFEREE_FAILURES = (
-    RoofmarkError, RuntimeError, ValueError, TypeError, LookupError, ArithmeticError,
-    AttributeError, MemoryError, OSError, ImportError, AssertionError,
-)  # fmt: skip
 
 
 def open_device(name: str) -> Device:
@@ -73,7 +69,7 @@ class Steps:
                 data = read_plain(sandbox.cache_dir / "artefacts" / artefact.name)
                 if data is not None:
                     save_artefact(self.run, name=artefact.name, kind=artefact.kind, data=data)
-        except REFEREE_FAILURES as error:
+        except Exception as error:  # noqa: BLE001 - docs/adr/0007
             return Compilation(Compiled.NOT_RUN, status=Status.INFRASTRUCTURE, message=told(error))
         finally:  # a runner that finds them would know that a compile step went before
             shutil.rmtree(sandbox.cache_dir / "artefacts", ignore_errors=True)
@@ -111,11 +107,10 @@ class Steps:
 
     def outcome(self, sandbox: Sandbox, task: Task) -> Outcome:
         """Gates 2 and 3; what the referee itself fails at is `infrastructure`."""
-        work = task.operator.work(task.sizes)
-        limit_us = self.limit_us(task)
         try:
-            return judge(sandbox, task, limit_us=limit_us, t_sol_us=partial(self.bound_us, work))
-        except REFEREE_FAILURES as error:
+            bound = partial(self.bound_us, task.operator.work(task.sizes))
+            return judge(sandbox, task, limit_us=self.limit_us(task), t_sol_us=bound)
+        except Exception as error:  # noqa: BLE001 - docs/adr/0007
             return Outcome(Status.INFRASTRUCTURE, message=told(error))
 
     def bound_us(self, work: Work, again: bool) -> float:
@@ -145,5 +140,7 @@ class Steps:
 
 
 def told(error: BaseException) -> str:
-    """An exception of the referee's in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
+    """An exception of the referee's in one line, with the place it came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600] + place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import secrets
@@ -133,17 +134,23 @@ class Child:
             if time.monotonic() > deadline:
                 self.kill()
                 raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
-        if not self.handles and self.alive():
-            raise DeviceError("/proc does not show the sandbox's processes", hint="mount it without hidepid")
+        if not self.handles:
+            if self.alive():
+                raise DeviceError("/proc does not show the sandbox's processes", hint="mount it without hidepid")
+            self.wait_for_exit()
         off_core(self.handles)
         self.run_ns = run_times(self.handles)
         self.pid = self.pid or next(iter(self.handles))
 
     def read(self, address: int, tensor: Tensor) -> int:
         """How many bytes of a tensor were filled with what lies at `address` in the stopped runner."""
+        if self.pid not in self.handles:  # the number may be another's by now
+            return 0
         try:
             return read_memory(self.pid, address, tensor.data_ptr(), tensor.nbytes)
         except OSError as error:
+            if error.errno == errno.ENOSYS:
+                raise DeviceError("this kernel has no process_vm_readv", hint="roofmark doctor") from error
             raise CandidateEnded(Status.RULE_BROKEN, f"its memory can't be read: {error.strerror}") from error
 
     def _hold(self, pids: set[int]) -> list[int]:
@@ -184,6 +191,9 @@ class Child:
         """An exception inside, as the end of the shape."""
         kind = {"memory": Status.OUT_OF_MEMORY, "compile": Status.COMPILE_ERROR}
         text = f"{plain(message.get('type'), 80)}: {plain(message.get('text'), 600)}"
+        line = message.get("line")
+        if type(line) is int and 0 < line < 1 << 24:
+            text += f" (line {line})"
         said = message["error"] if isinstance(message["error"], str) else ""
         return CandidateEnded(kind.get(said, Status.CRASH), text)
 

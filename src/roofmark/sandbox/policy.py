@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
 import platform
+import select
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +21,10 @@ from pathlib import Path
 from roofmark.errors import IsolationError
 from roofmark.records import Isolation
 from roofmark.sandbox import folders, seccomp
+from roofmark.sandbox.system import descendants, read_memory
 
+SHOWN = b"roofmark reads this"
+SHOW = f"import sys; b = {SHOWN!r}; print(id(b) + bytes.__basicsize__ - 1, flush=True); sys.stdin.read()"
 HERE = Path(__file__).parent
 GIB = 1 << 30
 # copied into the sandbox, and nothing else of this package
@@ -210,6 +216,27 @@ def available() -> tuple[Isolation, ...]:
     return tuple(level for level in (Isolation.BUBBLEWRAP, Isolation.NATIVE) if works(level) == "")
 
 
+def tried(line: list[str], filter_fd: int) -> str:
+    """Why a command that runs `SHOW` under a policy does not work, or ""."""
+    with subprocess.Popen(
+        line, pass_fds=[filter_fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            ready, _, _ = select.select([process.stdout], [], [], 20)
+            address = process.stdout.readline().strip() if ready else ""
+            memory = ctypes.create_string_buffer(len(SHOWN))
+            for pid in descendants(process.pid) if address else []:
+                with suppress(OSError):
+                    read_memory(pid, int(address), ctypes.addressof(memory), len(SHOWN))
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    if not address:
+        return (said.strip() or f"exit code {process.returncode}")[-200:]
+    return "" if memory.raw == SHOWN else "the kernel does not let its memory be read (process_vm_readv)"
+
+
 @cache
 def works(level: Isolation) -> str:
     """Why the level does not work here, or "" where it does."""
@@ -225,11 +252,7 @@ def works(level: Isolation) -> str:
             filter_file.seek(0)
             line = command(policy, filter_file.fileno(), {})
             split = len(line) - 1 - line[::-1].index("--")
-            line = [*line[: split + 1], sys.executable, "-I", "-c", "print('in')"]
-            done = subprocess.run(
-                line, pass_fds=[filter_file.fileno()], capture_output=True, text=True, timeout=20, check=False
-            )
-        return "" if done.stdout.strip() == "in" else (done.stderr.strip() or f"exit code {done.returncode}")[-200:]
+            return tried([*line[: split + 1], sys.executable, "-I", "-c", SHOW], filter_file.fileno())
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     finally:

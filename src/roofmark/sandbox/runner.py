@@ -32,6 +32,8 @@ Message = dict[str, Any]
 MAX_MESSAGE = 1 << 17
 FIXED_MTIME = 1_700_000_000  # caches keyed by the candidate file's time must hit in every child
 
+MANY_OBJECTS = 5000
+
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
@@ -86,9 +88,7 @@ def zygote(control: socket.socket, config: Message) -> None:
     files = load_file("roofmark_files", config["files"])
     for name in config["modules"]:
         importlib.import_module(name)
-    fill_scratch(config, files)  # to be emptied again for the first child
-    with suppress(Exception):  # it saves time, and nothing hangs on it
-        load_file("roofmark_probe", config["probe"]).warm(f"{config['scratch']}/cache")
+    warm(config, files)
     gc.collect()
     gc.freeze()
     send(control, {"ready": True, "torch": torch.__version__, "python": sys.version.split()[0]})
@@ -111,6 +111,18 @@ def zygote(control: socket.socket, config: Message) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             if report:
                 send(control, report)
+
+
+def warm(config: Message, files: Any) -> None:
+    """Lets the language's compiler start, where the scratch is this zygote's own. Nothing hangs on it but time."""
+    start = getattr(load_file("roofmark_probe", config["probe"]), "warm", None)
+    if start is None or not config["own_pids"]:
+        return
+    fill_scratch(config, files)  # emptied again for the first child
+    try:
+        start(f"{config['scratch']}/cache")
+    except Exception:  # noqa: BLE001 - a language may fail in its own way: said, and met again by the first child
+        traceback.print_exc()
 
 
 def fork_child(control: socket.socket, channel_fd: int, config: Message) -> int:
@@ -331,10 +343,17 @@ def failure(error: BaseException, is_compile_error: Callable[[BaseException], bo
     else:
         with suppress(Exception):
             kind = "compile" if is_compile_error(error) else "other"
+    return {"error": kind, "type": str(name)[:80], "text": text[:600], "line": line_of(error)}
+
+
+def line_of(error: BaseException) -> int:
+    """The line of the candidate's file that an exception came through last, 0 where it came through none."""
+    lines = [0]
     with suppress(BaseException):
-        trace = "".join(traceback.format_exception(error))[-2000:]
-        return {"error": kind, "type": str(name)[:80], "text": text[:600], "trace": trace}
-    return {"error": kind, "type": str(name)[:80], "text": text[:600], "trace": ""}
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename.endswith("/candidate.py"):
+                lines.append(line)
+    return lines[-1]
 
 
 class Runner:
@@ -410,7 +429,8 @@ class Runner:
         null = [view().clone() for view in outputs] if message.get("null") else None  # to itself nothing is copied
         model = self.model if null is None else lambda *_: null
         gc.collect()
-        gc.freeze()  # what lives on is not looked through again before the next call: numba alone leaves 60 000 objects
+        if len(gc.get_objects()) > MANY_OBJECTS:  # a compiler's: not to be looked through before every call
+            gc.freeze()
         self.words[self.devices.READY] = message["seq"]
         self.channel.recv(1)
         with self.torch.no_grad():
