@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -144,17 +145,13 @@ def fork_child(control: socket.socket, channel_fd: int, config: Message) -> int:
 
 def babysit(control: socket.socket, pid: int, config: Message) -> Message:
     """How the child ended, once it and everything it started are gone."""
-    reason = ""
-    control.settimeout(config["poll_s"])
     status: int | None = None
+    due = 0.0
     while status is None:
-        try:
-            receive(control)  # the one message that can come is `kill`
-            reason = "asked"
-        except TimeoutError:
-            reason = over_limit(config, pid)
-        except EOFError:
-            reason = "referee gone"
+        reason = heed(control, pid, config, due - time.monotonic())
+        if not reason and time.monotonic() >= due:
+            reason = over_limit(config, pid, control)
+            due = time.monotonic() + config["poll_s"]
         if reason:
             sweep(config, pid)
             status = os.waitpid(pid, 0)[1]
@@ -169,6 +166,22 @@ def babysit(control: socket.socket, pid: int, config: Message) -> Message:
     return {"exited": True, "code": max(code, 0), "signal": max(-code, 0), "reason": reason}
 
 
+def heed(control: socket.socket, pid: int, config: Message, wait_s: float) -> str:
+    """Does what the referee asks within `wait_s`: stops the child, or says why it must end."""
+    if not select.select([control], [], [], max(wait_s, 0.0))[0]:
+        return ""
+    try:
+        message, _ = receive(control)
+    except EOFError:
+        return "referee gone"
+    if message.get("op") != "stop":
+        return "asked"
+    with suppress(ProcessLookupError):  # all at once: the kernel lets nobody fork meanwhile
+        os.kill(-1, signal.SIGSTOP) if config["own_pids"] else os.killpg(pid, signal.SIGSTOP)
+    send(control, {"stopped": True})
+    return ""
+
+
 def bury(pid: int) -> int | None:
     """The wait status of `pid`, if it has ended; this process is pid 1, so every orphan is its to reap."""
     status = None
@@ -178,8 +191,8 @@ def bury(pid: int) -> int | None:
     return status
 
 
-def over_limit(config: Message, pid: int) -> str:
-    """Which limit the process tree exceeds, or ""; threads count as processes."""
+def over_limit(config: Message, pid: int, control: socket.socket) -> str:
+    """Which limit the process tree exceeds, or why it must end, or ""; threads count as processes."""
     if not config["own_pids"]:
         return ""
     tasks = 0
@@ -187,6 +200,8 @@ def over_limit(config: Message, pid: int) -> str:
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
+        if reason := heed(control, pid, config, 0.0):  # a stop does not wait for a long list
+            return reason
         with suppress(OSError, ValueError):
             fields = read_fields(f"/proc/{name}/status")
             tasks += int(fields.get("Threads", "1"))
