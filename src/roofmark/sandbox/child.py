@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from roofmark.sandbox.process import Sandbox
 
 FREEZE_S = 5.0
+REPORT_S = 1.0
 STOPPING_NS = 50_000
 
 
@@ -107,12 +108,12 @@ class Child:
         ready, _, _ = select.select([self.channel], [], [], timeout_s)
         return bool(ready)
 
-    def alive(self) -> bool:
-        """Whether nothing has been heard of the child's end."""
+    def alive(self, wait_s: float = 0.0) -> bool:
+        """Whether nothing is heard of the child's end within `wait_s`."""
         control = self.sandbox.control
         if control is None or self.exit is not None:
             return False
-        ready, _, _ = select.select([control], [], [], 0)
+        ready, _, _ = select.select([control], [], [], wait_s)
         return not ready
 
     def freeze(self) -> None:
@@ -136,7 +137,7 @@ class Child:
                 self.kill()
                 raise CandidateEnded(Status.RULE_BROKEN, "its processes could not be stopped between calls")
         if not self.handles:
-            if self.alive():
+            if self.alive(REPORT_S):  # the dead are gone from /proc a moment before the zygote tells
                 raise DeviceError("/proc does not show the sandbox's processes", hint="mount it without hidepid")
             self.wait_for_exit()
         off_core(self.handles)

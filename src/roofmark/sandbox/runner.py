@@ -178,7 +178,8 @@ def heed(control: socket.socket, pid: int, config: Message, wait_s: float) -> st
         return "asked"
     with suppress(ProcessLookupError):  # all at once: the kernel lets nobody fork meanwhile
         os.kill(-1, signal.SIGSTOP) if config["own_pids"] else os.killpg(pid, signal.SIGSTOP)
-    send(control, {"stopped": True})
+    with suppress(BrokenPipeError, ConnectionResetError):
+        send(control, {"stopped": True})
     return ""
 
 
@@ -439,13 +440,11 @@ class Runner:
         inputs, outputs, sizes = self.cases[message["case"]]
         arguments = [view() for view in inputs]
         self.results = []
+        self.collect()  # before the poisoning, which nothing may write over
         for nbytes in sizes:
             self.device.poison(nbytes)
         null = [view().clone() for view in outputs] if message.get("null") else None  # to itself nothing is copied
         model = self.model if null is None else lambda *_: null
-        gc.collect()
-        if len(gc.get_objects()) > MANY_OBJECTS:  # a compiler's: not to be looked through before every call
-            gc.freeze()
         self.words[self.devices.READY] = message["seq"]
         self.channel.recv(1)
         with self.torch.no_grad():
@@ -455,6 +454,12 @@ class Runner:
         self.device.join()
         self.words[self.devices.ANSWERED] = message["seq"]
         return {**self.device.times(), "outputs": [self.describe(r) for r in self.results[:64]]}
+
+    def collect(self) -> None:
+        """Frees what lies in circles. What a compiler leaves is exempt from then on: it takes longer than a call."""
+        gc.collect()
+        if len(gc.get_objects()) > MANY_OBJECTS:
+            gc.freeze()
 
     def describe(self, result: Any) -> Message:
         """Type, shape, dtype, strides, device and address of one returned thing."""
