@@ -15,6 +15,7 @@ Message = dict[str, Any]
 # words of the shared page, each a uint32 that holds the number of the call it speaks of
 READY, STARTED, ENQUEUED, GATE, ANSWERED = range(5)
 PAGE_BYTES = 4096
+SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 1024  # poisoned for a small output; both bound the time it takes
 
 
 class CpuSide:
@@ -45,9 +46,10 @@ class CpuSide:
         return lambda: self.torch.empty(spec["shape"], dtype=getattr(self.torch, spec["dtype"]))
 
     def poison(self, nbytes: int) -> None:
-        """Fills memory of an output's size with NaN patterns and frees it; small blocks by the dozen, since any
-        Python object may take one."""
-        _ = [self.torch.empty(nbytes, dtype=self.torch.uint8).fill_(0xFF) for _ in range(12 if nbytes < 1 << 16 else 1)]
+        """Fills memory of an output's size with NaN patterns and frees it: as many blocks as the free list may hold
+        others of, since the allocator takes the best fit and any Python object may take one first."""
+        count = min(SMALL_BLOCKS, SMALL_BYTES // max(nbytes, 1)) or 1
+        _ = [self.torch.empty(nbytes, dtype=self.torch.uint8).fill_(0xFF) for _ in range(count)]
 
     def run(self, model: Any, inputs: list[Any], words: Any, seq: int, clock_ns: Any) -> Any:
         """What one forward returns; its time is kept. There is no gate on a CPU: the go is all."""
