@@ -11,7 +11,7 @@ demo: $(VENV)/.ready-demo
 	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 6,48
 
 test: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 test-slow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -m slow
@@ -49,7 +49,7 @@ $(VENV)/.ready-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready-demo
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt pytest hypothesis
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pytest pytest-xdist hypothesis
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready-test

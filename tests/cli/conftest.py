@@ -19,3 +19,10 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     wall_s = time.monotonic() - start
     assert done.returncode in (0, 1), done.stderr
     return Judged(cwd, done, json.loads((cwd / "result.json").read_text()), wall_s)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has all tests that look at the one evaluation."""
+    for item in items:
+        if "judged" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("judged"))

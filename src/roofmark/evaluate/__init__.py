@@ -32,7 +32,8 @@ def evaluate(
         if keys:
             limits.measure(run, watch)
             with sandbox(request) as runner, sandbox(request, twin=runner) as compiler:
-                # torch is imported here: what is wrong with a request is told at once, and the zygotes import it too
+                compiler.launch()
+                # torch is imported here: what is wrong with a request is told at once, and the zygote imports it too
                 from roofmark.evaluate.steps import Steps, open_device
 
                 steps = Steps(request, run, limits, watch, open_device(request.device), Seeds(entropy(32)))

@@ -17,7 +17,7 @@ class Config(Record):
     min_calls: int = 15
     max_calls: int = 150
     timing_s: float = 4.0
-    eager_timing_s: float = 2.0
+    eager_timing_s: float = 1.0
     host_calls: int = 5
     target_half_width: float
     accepted_half_width: float

@@ -49,6 +49,7 @@ class Steps:
     def work_off(self, keys: list[Key], runner: Sandbox, compiler: Sandbox) -> None:
         """Judges every key of `keys`: gate 1 in a sandbox that is gone before the first runner starts."""
         with closing(compiler):
+            runner.launch()  # not before: what it imports would keep the compiler waiting
             self.compile_all(compiler, keys)
         self.judge_all(runner, keys)
 

@@ -52,7 +52,6 @@ class Sandbox:
         return self.folder / "cache"
 
     def __enter__(self) -> Sandbox:
-        self.launch()
         return self
 
     def __exit__(self, *_: object) -> None:

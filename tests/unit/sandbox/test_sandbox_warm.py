@@ -20,7 +20,7 @@ raise SystemError(f"{MODULE in sys.modules} {len(os.listdir('/proc/self/task'))}
 def seen(level: Isolation, backend: backends.Backend, module: str) -> tuple[str, str]:
     """What a child says of `module`, its threads and files, and what the zygote printed."""
     with Sandbox(level, "cpu", backend) as sandbox:
-        sandbox.await_ready()
+        sandbox.start()
         printed = sandbox.tail.text()
         source = f"MODULE = {module!r}\n{LOOK}".encode()
         with sandbox.fork({"device": "cpu", "touch_bytes": 0}, source) as child, pytest.raises(CandidateEnded) as ended:
