@@ -12,8 +12,10 @@ from typer.main import get_command
 
 from roofmark import hardware, operators
 from roofmark.cli import app
+from roofmark.operators import zoo
 
 HERE = Path(__file__).parent
+LINT_PAGE = HERE / "operators_lint.md"
 EXIT_CODES = (
     "| code | meaning |",
     "|---:|---|",
@@ -69,6 +71,32 @@ def hardware_table() -> str:
     return "\n".join(rows)
 
 
+def lint_page() -> str:
+    """What each operator is proven with: counts, then titles."""
+    found = {name: zoo.load(operators.load(name)) for name in operators.names()}
+    head = ("operator", "wrong", "on special rows", "on corner cases", "right", "second", "tolerances")
+    rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * 4 + "---|---|"]
+    parts: list[str] = []
+    for name, one in found.items():
+        counts = (len(kind) for kind in (one.wrong, one.special, one.wrong_on_corners, one.right))
+        outputs = ", ".join(f"`{o}`" for o in operators.load(name).spec.outputs)
+        tolerances = ", ".join(f"`{t}`" for t in one.tolerances) or f"bound of {outputs}"
+        cells = (f"`{name}`", *map(str, counts), "yes" if one.second else "missing", tolerances)
+        rows.append(f"| {' | '.join(cells)} |")
+        corners = [f"{corner}: {title}" for corner, title in one.wrong_on_corners]
+        excused = [f"{title} ({why})" for title, why in one.excused.items()]
+        parts += ["", f"## `{name}`", ""]
+        for label, titles in (
+            ("Wrong", one.wrong), ("Wrong on special rows", one.special), ("Wrong on a corner case", corners),
+            ("Right", one.right), ("Excused", excused),
+        ):  # fmt: skip
+            if titles:
+                parts.append(f"- {label}: {' · '.join(titles)}")
+    text = LINT_PAGE.read_text(encoding="utf-8")
+    text = filled(text, "generic", " · ".join(zoo.SPOILT))
+    return filled(filled(text, "counts", "\n".join(rows)), "titles", "\n".join(parts).strip())
+
+
 def filled(text: str, name: str, body: str) -> str:
     """`text` with the part between the two marks of `name` replaced by `body`."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -80,7 +108,7 @@ def filled(text: str, name: str, body: str) -> str:
 def main() -> None:
     """Writes the files, or with --check fails where one is stale."""
     os.environ["COLUMNS"] = "80"  # help is wrapped to the terminal at hand
-    wanted = {HERE / "cli.md": commands()}
+    wanted = {HERE / "cli.md": commands(), LINT_PAGE: lint_page()}
     for file, name, body in (
         ("operators.md", "operators", operator_table()),
         ("hardware.md", "hardware", hardware_table()),

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from roofmark.cli import lint
 from roofmark.cli.output import JsonOption, check_json_target, console, emit, new_table
 
 if TYPE_CHECKING:
     from roofmark.operators import Operator
 
 app = typer.Typer(help="The operators: what they mean, their shapes and weights.", no_args_is_help=True)
+app.command("lint")(lint.command)
 MAX_SIZES, WIDE = 18, 100  # what fits beside the figures in 80 columns
 
 

@@ -51,23 +51,27 @@ def check_outputs(
     operator: Operator, inputs: Mapping[str, Tensor], sizes: Sizes, outputs: Mapping[str, Tensor],
     rows: Tensor | None,
 ) -> Check:  # fmt: skip
-    """Whether the rows (None: all) of `outputs` are right; memory stays at a small multiple of a chunk."""
+    """Whether the rows (None: all) of `outputs` are right; memory stays at a small multiple of a chunk.
+
+    Rows are those of the first output; `Operator.rows_of` says which of the others belong to them. Where an
+    operator is `whole`, all rows are looked at, in one piece.
+    """
     first = next(iter(outputs.values()))
-    device = first.device
-    index = torch.arange(first.shape[0]) if rows is None else rows
+    index = torch.arange(first.shape[0]) if rows is None or operator.whole else rows
     width = max(max(out[:1].numel() for out in outputs.values()), 1)
+    step = len(index) if operator.whole else CHUNK_ELEMENTS[first.device.type] // width
     worst = 0.0
-    for part in torch.split(index, max(CHUNK_ELEMENTS[device.type] // width, 1)):
-        part_on_device = part.to(device)
-        chosen = {name: out.index_select(0, part_on_device) for name, out in outputs.items()}
-        said = operator.judge_rows(inputs, sizes, part_on_device, chosen)
+    for part in torch.split(index.to(first.device), max(step, 1)):
+        places = operator.rows_of(sizes, part)
+        chosen = {name: out.index_select(0, places[name]) for name, out in outputs.items()}
+        said = operator.judge_rows(inputs, sizes, part, chosen)
         if said is not None:
             if said:
                 return Check(Finding(_judge_status(chosen, said), said), float("inf"))
             continue
-        expected = operator.expected_rows(inputs, sizes, part_on_device)
+        expected = operator.expected_rows(inputs, sizes, part)
         for name, out in chosen.items():
-            finding, ratio = compare(name, out, expected[name], part)
+            finding, ratio = compare(name, out, expected[name], places[name])
             worst = max(worst, ratio)
             if finding is not None:
                 return Check(finding, worst)
@@ -98,8 +102,10 @@ def compare(name: str, out: Tensor, expected: Expected, index: Tensor) -> tuple[
             return _tell(name, got, value, out_of_place, index, Status.NOT_FINITE), float("inf")
         zero = torch.zeros_like(value)
         got, value, bound = (torch.where(finite, t, zero) for t in (got, value, bound))
-    # nobody is asked for more than the dtype can hold: below its normal numbers any answer near zero is right
-    ratio_of = (got - value).abs_().div_(bound.clamp_min(torch.finfo(out.dtype).tiny))
+    # nobody is asked for more than the dtype can hold: below its normal numbers any answer near zero is right;
+    # not so in fp8, where these are codes like all others
+    least = torch.finfo(out.dtype if out.dtype.itemsize > 1 else torch.float64).tiny
+    ratio_of = (got - value).abs_().div_(bound.clamp_min(least))
     if not expected.replaces_tolerance:
         reference = value.to(out.dtype).to(torch.float64)
         allowed = reference.abs().mul_(RELATIVE).add_(ABSOLUTE)

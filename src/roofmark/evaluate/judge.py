@@ -104,7 +104,7 @@ class Judge:
 
     def load(self) -> None:
         """Imports the candidate and builds its model."""
-        message = {"op": "load", "init": self.task.shape.init}
+        message = {"op": "load", "init": {key: self.task.sizes[key] for key in self.task.shape.init}}
         self.session.child.request(message, timeout_s=self.task.config.first_call_s)
 
     def draw(self, case: str, sizes: Sizes) -> dict[str, Tensor]:
@@ -125,7 +125,7 @@ class Judge:
             self.cases[name] = bound
         case = self.cases[name]
         call = self.session.call(case, inputs, timeout_s=self.call_s, ungated=ungated)
-        specs = self.task.operator.outputs(sizes)
+        specs = self.task.operator.outputs(sizes, self.task.device.name)
         mutable = self.task.operator.spec.legality.mutates
         for finding in (
             integrity.check_kinds(call, specs, self.task.device.name),
@@ -254,7 +254,7 @@ def doubted(timing: Timing, settled: bool, limit_us: float | None, t_sol_us: Bou
 
 def setup(task: Task) -> dict[str, object]:
     """What a child is told before anything else: its device, and how much memory to touch."""
-    outputs = task.operator.outputs(task.sizes)
+    outputs = task.operator.outputs(task.sizes, task.device.name)
     nbytes = 0
     for spec in outputs:
         count = 1

@@ -69,7 +69,7 @@ class Session:
         """Shares inputs and outputs of a case with the child; the contents stay behind."""
         landing = {
             o.name: torch.empty(o.shape, dtype=getattr(torch, o.dtype), device=self.device.name)
-            for o in self.operator.outputs(sizes)
+            for o in self.operator.outputs(sizes, self.device.name)
         }
         shared_in = tuple(self.device.share(tuple(t.shape), t.dtype) for t in inputs.values())
         shared_out: tuple[Shared, ...] = ()
@@ -211,9 +211,9 @@ def kind_of(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def poison(tensor: Tensor) -> None:
-    """Fills a tensor with the pattern that is NaN in every float type and -1 in every integer type."""
+    """Fills a tensor with the pattern that is NaN in its float type and -1 in every integer type."""
     if tensor.numel():
-        as_bytes(tensor).fill_(0xFF)
+        as_bytes(tensor).fill_(0x80 if tensor.dtype == torch.float8_e4m3fnuz else 0xFF)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

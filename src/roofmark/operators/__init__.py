@@ -1,7 +1,8 @@
 """The operators: one folder each. `names()` lists them, `load(name)` gives one.
 
 A folder holds `operator.toml`, `shapes.toml`, `provenance.toml`, `reference.py`, `inputs.py`, `work.py`
-and `oracle.py`. Nothing here imports torch until inputs or expected values are asked for.
+and `oracle.py`; beside them lies what proves it, `zoo.py` (see `roofmark.operators.zoo`) and `second.py`, which
+are no part of its contents. Nothing here imports torch until inputs or expected values are asked for.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ SOURCES = (
     "work.py",
     "oracle.py",
 )
+# what operators share and what makes their contents with them
+SHARED = ("draw.py", "experts.py", "fp8.py", "fp8_rows.py", "routing.py", "spans.py")
+FP8 = "float8_e4m3fn"
 
 Sizes = dict[str, Any]
 R = TypeVar("R", bound=Record)
@@ -97,10 +101,18 @@ class Operator:
         result: dict[str, Tensor] = _module(self.folder, "inputs").make_corner(name, **sizes, seed=seed, device=device)
         return result
 
-    def outputs(self, sizes: Sizes) -> tuple[OutputSpec, ...]:
-        """Shape and dtype of every output, in the order that `forward` returns them."""
+    def outputs(self, sizes: Sizes, device: str = "cpu") -> tuple[OutputSpec, ...]:
+        """Shape and dtype of every output on `device`, in the order that `forward` returns them.
+
+        An fp8 output is declared as `float8_e4m3fn` and is of the device's own e4m3 type.
+        """
         result: tuple[OutputSpec, ...] = _module(self.folder, "inputs").outputs(**sizes)
-        return result
+        if device == "cpu" or all(spec.dtype != FP8 for spec in result):
+            return result
+        from roofmark.operators import fp8
+
+        own = str(fp8.kind(device)).removeprefix("torch.")
+        return tuple(spec.model_copy(update={"dtype": own}) if spec.dtype == FP8 else spec for spec in result)
 
     def neighbours(self, sizes: Sizes, rng: random.Random) -> tuple[Sizes, Sizes]:
         """Two hidden sizes near `sizes`, drawn anew for each run."""
@@ -108,20 +120,53 @@ class Operator:
         return result
 
     def expected_rows(self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor) -> Mapping[str, Any]:
-        """`Expected` of each output for the rows `index` of its leading dimension, in float64."""
+        """`Expected` of each output for the rows that `rows_of` names for `index`, in float64."""
         result: Mapping[str, Any] = _module(self.folder, "oracle").expected_rows(inputs, sizes, index)
         return result
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of all outputs must be looked at together, as the oracle's `WHOLE` says."""
+        return bool(getattr(_module(self.folder, "oracle"), "WHOLE", False))
+
+    def rows_of(self, sizes: Sizes, index: Tensor) -> Mapping[str, Tensor]:
+        """The rows of each output that belong to the rows `index` of the first.
+
+        All rows where the operator is `whole`; else as the oracle's own `rows_of` says; else the same rows, which
+        needs outputs of one leading dimension.
+        """
+        import torch
+
+        specs = self.outputs(sizes)
+        if self.whole:
+            return {spec.name: torch.arange(spec.shape[0], device=index.device) for spec in specs}
+        rows_of = getattr(_module(self.folder, "oracle"), "rows_of", None)
+        if rows_of is not None:
+            result: Mapping[str, Tensor] = rows_of(sizes, index)
+            return result
+        if len({spec.shape[0] for spec in specs}) > 1:
+            raise ProblemError(f"the outputs of {self.name} differ in rows", hint="its oracle needs WHOLE or rows_of")
+        return {spec.name: index for spec in specs}
 
     def judge_rows(
         self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor, outputs: Mapping[str, Tensor]
     ) -> str | None:
-        """What is wrong with `outputs` (rows `index`), "" if nothing; None where `expected_rows` decides.
+        """What is wrong with `outputs` (rows `rows_of(index)`), "" if nothing; None where `expected_rows` decides.
 
         An operator that has this checker is judged by it alone: its answers are not unique, and what
         `expected_rows` gives is one right answer of several.
         """
         judge = getattr(_module(self.folder, "oracle"), "judge_rows", None)
         return None if judge is None else str(judge(inputs, sizes, index, outputs))
+
+    @property
+    def checker(self) -> bool:
+        """Whether a checker judges its answers: `judge_rows` is there."""
+        return hasattr(_module(self.folder, "oracle"), "judge_rows")
+
+    def proof(self, stem: str) -> ModuleType | None:
+        """The folder's module `zoo` or `second`; None where it has no such file."""
+        return _module(self.folder, stem) if (self.folder / f"{stem}.py").is_file() else None
 
 
 def names(root: Path = HERE) -> tuple[str, ...]:
@@ -158,8 +203,10 @@ def load(name: str, root: Path = HERE) -> Operator:
 
 
 def content_sha256(root: Path = HERE) -> str:
-    """The hash of every source file of every operator under `root`, and of the draws that they share."""
-    digest = hashlib.sha256((HERE / "draw.py").read_bytes())
+    """The hash of every source file of every operator under `root`, and of what they share."""
+    digest = hashlib.sha256()
+    for file in SHARED:
+        digest.update((HERE / file).read_bytes())
     for name in names(root):
         for file in SOURCES:
             path = root / name / file
@@ -171,6 +218,11 @@ def content_sha256(root: Path = HERE) -> str:
 
 @cache
 def _module(folder: Path, stem: str) -> ModuleType:
+    return fresh_module(folder, stem)
+
+
+def fresh_module(folder: Path, stem: str) -> ModuleType:
+    """A new copy of the module `stem` of an operator's folder; `ProblemError` where it can't be loaded."""
     name = f"roofmark_operator_{folder.name}_{stem}_{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, folder / f"{stem}.py")
     if spec is None or spec.loader is None:
