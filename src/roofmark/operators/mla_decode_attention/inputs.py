@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from roofmark.operators.draw import Draw
+from roofmark.operators.spans import Contexts, contexts
 from roofmark.records import OutputSpec
 
 # The spread of the part of a latent that no value holds; the first 512 elements have one of 1 about their mean.
@@ -38,14 +38,14 @@ def outputs(*, batch_size: int, nhead: int, kv_lora_rank: int, **_: Any) -> tupl
 def make_inputs(
     *,
     batch_size: int,
-    ctx_len: int | Sequence[int],
+    ctx_len: Contexts,
     nhead: int,
     kv_lora_rank: int,
     qk_rope_head_dim: int,
     seed: int,
     device: str,
 ) -> dict[str, Tensor]:
-    """`q`, `kv_buffer` and `seq_lens`; every sequence has `ctx_len` tokens, or each its own of a list.
+    """`q`, `kv_buffer` and `seq_lens`; every sequence has the tokens that `ctx_len` says.
 
     The value part of a latent has a mean of its own for every token; it and the rest move the logits about as much.
     A sequence's first and last token count in every head. Some heads are zero: there all tokens count alike; some
@@ -53,7 +53,7 @@ def make_inputs(
     """
     draw = Draw(seed, device)
     key = kv_lora_rank + qk_rope_head_dim
-    lens = torch.tensor([ctx_len] * batch_size if isinstance(ctx_len, int) else list(ctx_len), device=device)
+    lens = torch.tensor(contexts(batch_size, ctx_len), device=device)
     rows = int(lens.sum())
     kv = draw.uniform("kv", (rows, 1, key), torch.bfloat16)
     kv[..., :kv_lora_rank] += draw.between("mean", (rows, 1, 1), 0.0, 2.0).to(torch.bfloat16)

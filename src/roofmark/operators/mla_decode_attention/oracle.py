@@ -11,6 +11,7 @@ from torch import Tensor
 
 from roofmark.operators.draw import chunks, near
 from roofmark.operators.expected import Expected
+from roofmark.operators.spans import contexts
 
 # Half a unit in the last place of bfloat16, relative.
 ROUNDING = torch.finfo(torch.bfloat16).eps / 2
@@ -22,7 +23,7 @@ UNDERFLOW = 2.0**-100
 
 def neighbours(rng: random.Random, **sizes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """One other length for all sequences, odd, near the shape's; then a few sequences of lengths of their own."""
-    first, longest = near(rng, sizes["ctx_len"])
+    first, longest = near(rng, max(contexts(sizes["batch_size"], sizes["ctx_len"])))
     count = near(rng, sizes["batch_size"])[0]
     lengths = [longest, *(rng.randrange(1, longest, 2) for _ in range(count - 1))]
     rng.shuffle(lengths)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from roofmark.operators.spans import Contexts, contexts
 from roofmark.records import Work
 
 
-def work(
-    *, batch_size: int, ctx_len: int | Sequence[int], nhead: int, kv_lora_rank: int, qk_rope_head_dim: int
-) -> Work:
+def work(*, batch_size: int, ctx_len: Contexts, nhead: int, kv_lora_rank: int, qk_rope_head_dim: int) -> Work:
     """Two products per head: with the whole latent, and with its value part. Queries, latents and lengths read once."""
-    tokens = batch_size * ctx_len if isinstance(ctx_len, int) else sum(ctx_len)
+    tokens = sum(contexts(batch_size, ctx_len))
     key = kv_lora_rank + qk_rope_head_dim
     return Work(
         flops={"bf16": 2 * nhead * tokens * (key + kv_lora_rank)},

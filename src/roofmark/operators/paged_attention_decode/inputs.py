@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from roofmark.operators.draw import Draw
+from roofmark.operators.spans import Contexts, contexts
 from roofmark.records import OutputSpec
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -39,14 +40,15 @@ def outputs(*, num_seqs: int, num_query_heads: int, head_size: int, dtype: str, 
     return (OutputSpec(name="out", shape=(num_seqs, num_query_heads, head_size), dtype=name),)
 
 
-def make_inputs(*, num_seqs: int, ctx_len: int, seed: int, device: str, **sizes: Any) -> dict[str, Tensor]:
-    """`query`, the two caches, `block_tables` and `context_lens`; every sequence has `ctx_len` tokens.
+def make_inputs(*, num_seqs: int, ctx_len: Contexts, seed: int, device: str, **sizes: Any) -> dict[str, Tensor]:
+    """`query`, the two caches, `block_tables` and `context_lens`; every sequence has the tokens that `ctx_len` says.
 
     Logits spread wide enough that the softmax rests on some 4 to 32 keys; `value_cache` has a mean of its own
     for every token and head. One in eight of all heads of all sequences is special.
     """
     draw = Draw(seed, device)
-    return _make(draw, [ctx_len] * num_seqs, ctx_len, _kinds(draw, num_seqs, sizes["num_query_heads"]), **sizes)
+    lengths = contexts(num_seqs, ctx_len)
+    return _make(draw, lengths, max(lengths), _kinds(draw, num_seqs, sizes["num_query_heads"]), **sizes)
 
 
 def _kinds(draw: Draw, num_seqs: int, num_query_heads: int) -> Tensor:
@@ -105,15 +107,18 @@ def corners(**sizes: Any) -> dict[str, dict[str, Any]]:
     return {**small, "ragged_full": dict(sizes)}
 
 
-def make_corner(name: str, *, num_seqs: int, ctx_len: int, seed: int, device: str, **sizes: Any) -> dict[str, Tensor]:
+def make_corner(
+    name: str, *, num_seqs: int, ctx_len: Contexts, seed: int, device: str, **sizes: Any
+) -> dict[str, Tensor]:
     draw = Draw(seed, device)
-    lengths = CORNER_LENGTHS.get(name) or _ragged(draw, num_seqs, ctx_len, sizes["block_size"])
+    most = max(contexts(num_seqs, ctx_len))
+    lengths = CORNER_LENGTHS.get(name) or _ragged(draw, num_seqs, most, sizes["block_size"])
     kinds = _kinds(draw, num_seqs, sizes["num_query_heads"])
     if name == "sharp":
         kinds.fill_(1)
     elif name == "equal_keys":  # every key counts alike: the mean of the values
         kinds.fill_(0)
-    return _make(draw, lengths, ctx_len, kinds, **sizes)
+    return _make(draw, lengths, most, kinds, **sizes)
 
 
 def _ragged(draw: Draw, num_seqs: int, ctx_len: int, block_size: int) -> list[int]:

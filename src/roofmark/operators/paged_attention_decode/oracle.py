@@ -11,6 +11,7 @@ from torch import Tensor
 
 from roofmark.operators.draw import chunks, near
 from roofmark.operators.expected import Expected
+from roofmark.operators.spans import contexts
 
 # float32 logits, exponentials and sums, relative to the sum of p |v|.
 FLOAT32 = 2.0**-14
@@ -20,7 +21,7 @@ UNDERFLOW = 2.0**-24
 
 def neighbours(rng: random.Random, **sizes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Other lengths, so that the last block has a tail; then another number of sequences too, unless it is 1."""
-    first, second = near(rng, sizes["ctx_len"])
+    first, second = near(rng, max(contexts(sizes["num_seqs"], sizes["ctx_len"])))
     count = near(rng, sizes["num_seqs"])[0] if sizes["num_seqs"] > 1 else 1
     return {**sizes, "ctx_len": first}, {**sizes, "ctx_len": second, "num_seqs": count}
 

@@ -91,7 +91,7 @@ WRONG: dict[str, Candidate] = {
     "first block twice": _first_block_twice,
     "first 16 tokens": lambda i, s: _paged(_cut(i, 16)),
     "last token left out": lambda i, s: _paged({**i, "context_lens": i["context_lens"] - 1}),
-    "last block left out": lambda i, s: _paged(_cut(i, (s["ctx_len"] - 1) // 16 * 16)),
+    "last block left out": lambda i, s: _paged({**i, "context_lens": (i["context_lens"] - 1) // 16 * 16}),
     "first kv head": _first_kv_head,
     "kv head by remainder": _kv_head_by_remainder,
     "no scale": lambda i, s: _paged(i, times=s["head_size"] ** 0.5),

@@ -1,4 +1,7 @@
-"""Inputs of `reshape_and_cache`: slots all over a pool twice as large as the tokens need, which holds values."""
+"""Inputs of `reshape_and_cache`: slots all over a pool that holds values.
+
+The pool is twice as large as the tokens need, or has `num_blocks` blocks.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,22 @@ CORNER_TOKENS = {
 }
 
 
-def outputs(*, shape: Sequence[int], block_size: int) -> tuple[OutputSpec, ...]:
+def outputs(*, shape: Sequence[int], block_size: int, num_blocks: int | None = None) -> tuple[OutputSpec, ...]:
     tokens, heads, head_size = shape
-    blocks = max(-(-2 * tokens // block_size), SMALLEST_POOL)
+    blocks = num_blocks or max(-(-2 * tokens // block_size), SMALLEST_POOL)
     names = ("key_cache", "value_cache")
     return tuple(OutputSpec(name=n, shape=(blocks, block_size, heads, head_size), dtype="bfloat16") for n in names)
 
 
-def make_inputs(*, shape: Sequence[int], block_size: int, seed: int, device: str) -> dict[str, Tensor]:
+def make_inputs(
+    *, shape: Sequence[int], block_size: int, seed: int, device: str, num_blocks: int | None = None
+) -> dict[str, Tensor]:
     """`key`, `value` [T, h, d], `key_cache`, `value_cache` [NB, b, h, d], `slot_mapping` [T] int64.
 
     The first token's slot is not 0: with a single token, slots that are not looked at would be right there.
     """
     draw = Draw(seed, device)
-    pool = outputs(shape=shape, block_size=block_size)[0].shape
+    pool = outputs(shape=shape, block_size=block_size, num_blocks=num_blocks)[0].shape
     order = draw.permutation("slots", pool[0] * block_size)
     start = int(order[0] == 0)
     return {
@@ -51,7 +56,7 @@ def make_inputs(*, shape: Sequence[int], block_size: int, seed: int, device: str
     }
 
 
-def corners(*, shape: Sequence[int], block_size: int) -> dict[str, dict[str, Any]]:
+def corners(*, shape: Sequence[int], block_size: int, num_blocks: int | None = None) -> dict[str, dict[str, Any]]:
     """The corner cases, each at its own small token count."""
     return {name: {"shape": [tokens, *shape[1:]], "block_size": block_size} for name, tokens in CORNER_TOKENS.items()}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from roofmark.records import Work
 
 
-def work(*, shape: Sequence[int], block_size: int) -> Work:
-    """Every row of keys and values read and written once, every slot number read; no arithmetic."""
+def work(*, shape: Sequence[int], block_size: int, num_blocks: int | None = None) -> Work:
+    """Every row of keys and values read and written once, every slot number read; other slots stay as they are."""
     tokens, heads, head_size = shape
     rows = 2 * 2 * tokens * heads * head_size
     return Work(flops={"bf16": 0}, bytes_read=rows + 8 * tokens, bytes_written=rows)
