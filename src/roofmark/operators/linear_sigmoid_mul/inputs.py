@@ -15,21 +15,32 @@ from roofmark.operators.draw import Draw
 from roofmark.records import OutputSpec
 
 
-def outputs(*, token_count: int, hidden_size: int, out_features: int) -> tuple[OutputSpec, ...]:
-    return (OutputSpec(name="y", shape=(token_count, out_features), dtype="bfloat16"),)
+def outputs(
+    *, token_count: int, out_features: int, value_features: int | None = None, **_: Any
+) -> tuple[OutputSpec, ...]:
+    return (OutputSpec(name="y", shape=(token_count, value_features or out_features), dtype="bfloat16"),)
 
 
-def make_inputs(*, token_count: int, hidden_size: int, out_features: int, seed: int, device: str) -> dict[str, Tensor]:
-    """`x` [T, H], `weight` [O, H], `bias` [O], `m` [T, O].
+def make_inputs(
+    *,
+    token_count: int,
+    hidden_size: int,
+    out_features: int,
+    seed: int,
+    device: str,
+    value_features: int | None = None,
+) -> dict[str, Tensor]:
+    """`x` [T, H], `weight` [O, H], `bias` [O], `m` [T, O], or [T, `value_features`] where one gate is for all.
 
     x times the weight has a standard deviation of about 2, the bias is of size 1/2 to 5/2, m of size 1/4 to 2.
     One row in eight is special.
     """
     draw = Draw(seed, device)
-    return _make(draw, draw.kinds("kind", token_count, len(SPECIAL)), hidden_size, out_features)
+    kinds = draw.kinds("kind", token_count, len(SPECIAL))
+    return _make(draw, kinds, hidden_size, out_features, value_features or out_features)
 
 
-def _make(draw: Draw, kind: Tensor, hidden_size: int, out_features: int) -> dict[str, Tensor]:
+def _make(draw: Draw, kind: Tensor, hidden_size: int, out_features: int, values: int) -> dict[str, Tensor]:
     """The inputs whose rows are of these kinds."""
     token_count = len(kind)
     x = draw.uniform("x", (token_count, hidden_size), torch.bfloat16, 1.5)
@@ -38,7 +49,7 @@ def _make(draw: Draw, kind: Tensor, hidden_size: int, out_features: int) -> dict
     size = torch.exp2(draw.between("column", (out_features, 1), -0.5, 0.5)).mul_(4.5 * hidden_size**-0.5)
     weight.mul_(size.to(torch.bfloat16))
     bias = draw.uniform("bias", (out_features,))
-    factor = draw.uniform("m", (token_count, out_features), torch.bfloat16, 1.75)
+    factor = draw.uniform("m", (token_count, values), torch.bfloat16, 1.75)
     factor.add_(factor.sign().mul_(0.25))
     for number, change in enumerate(CHANGES.values()):
         rows = (kind == number).nonzero().flatten()
@@ -64,17 +75,24 @@ SPECIAL = tuple(CHANGES)[:4]
 CORNER_TOKENS = {"one_token": 1, "tail": 37, **dict.fromkeys(CHANGES, 4), "far_negative": 3}
 
 
-def corners(*, token_count: int, hidden_size: int, out_features: int) -> dict[str, dict[str, Any]]:
+def corners(**sizes: Any) -> dict[str, dict[str, Any]]:
     """The corner cases, each at its own small token count."""
-    fixed = {"hidden_size": hidden_size, "out_features": out_features}
-    return {name: {"token_count": tokens, **fixed} for name, tokens in CORNER_TOKENS.items()}
+    return {name: {**sizes, "token_count": tokens} for name, tokens in CORNER_TOKENS.items()}
 
 
 def make_corner(
-    name: str, *, token_count: int, hidden_size: int, out_features: int, seed: int, device: str
+    name: str,
+    *,
+    token_count: int,
+    hidden_size: int,
+    out_features: int,
+    seed: int,
+    device: str,
+    value_features: int | None = None,
 ) -> dict[str, Tensor]:
     draw = Draw(seed, device)
-    made = _make(draw, draw.corner_kinds(name, token_count, list(CHANGES)), hidden_size, out_features)
+    kinds = draw.corner_kinds(name, token_count, list(CHANGES))
+    made = _make(draw, kinds, hidden_size, out_features, value_features or out_features)
     if name == "far_negative":
         made["bias"].sub_(8.0)
         made["m"].mul_(2.0**10)

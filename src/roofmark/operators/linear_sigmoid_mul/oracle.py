@@ -36,18 +36,19 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
     roundings relative to y, and float32's own errors. Each may be left out.
     """
     x, weight, m = inputs["x"], inputs["weight"], inputs["m"]
-    value = torch.empty((len(index), weight.shape[0]), dtype=torch.float64, device=x.device)
+    value = torch.empty((len(index), m.shape[1]), dtype=torch.float64, device=x.device)
     bound = torch.empty_like(value)
     for columns in chunks(weight.shape[0], 16 * weight.shape[1]):
         right, bias = weight[columns].double(), inputs["bias"][columns].double()
-        for rows in chunks(len(index), 8 * max(weight.shape[1], 8 * len(bias))):
-            left, factor = x[index[rows]].double(), m[index[rows], columns].double()
+        place = columns if len(weight) == m.shape[1] else slice(None)  # one gate for all
+        for rows in chunks(len(index), 8 * max(weight.shape[1], 8 * len(bias), 4 * m.shape[1])):
+            left, factor = x[index[rows]].double(), m[index[rows], place].double()
             z = left @ right.T + bias
             move = z.abs() * ROUNDING
             move += PRODUCTS * (left.norm(dim=-1, keepdim=True) * right.norm(dim=-1) + bias.abs())
             # a slope of the sigmoid inside `move` of z is at most exp(move) times the one at z
             moved = torch.sigmoid(z) * torch.sigmoid(-z) * move * move.exp()
-            value[rows, columns] = factor * torch.sigmoid(z)
-            bound[rows, columns] = factor.abs() * (moved * (1 + 3 * ROUNDING) + SIGMOID) + FLUSHED
+            value[rows, place] = factor * torch.sigmoid(z)
+            bound[rows, place] = factor.abs() * (moved * (1 + 3 * ROUNDING) + SIGMOID) + FLUSHED
     bound.add_(value.abs(), alpha=2 * ROUNDING + ROUNDING**2 + FLOAT32)
     return {"y": Expected(value, bound)}

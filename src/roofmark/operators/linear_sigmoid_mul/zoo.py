@@ -22,7 +22,7 @@ def _product(i: Inputs, columns: slice = slice(None)) -> Tensor:
 
 
 def _z(i: Inputs) -> Tensor:
-    return _product(i) + i["bias"].float()
+    return (_product(i) + i["bias"].float()).expand(i["m"].shape)
 
 
 def _times(i: Inputs, gate: Tensor) -> Tensor:
@@ -36,6 +36,11 @@ def _gate(i: Inputs, z: Tensor) -> Tensor:
 def _over(i: Inputs, s: Sizes, count: int) -> Tensor:
     """The first columns of x and the weight alone."""
     return _gate(i, _product(i, slice(0, count)) + i["bias"].float())
+
+
+def _of_several(mistake: Candidate) -> Candidate:
+    """The mistake where a row has several gates."""
+    return lambda i, s: mistake(i, s) if s["out_features"] > 1 else None
 
 
 def _one_row(i: Inputs, s: Sizes) -> Tensor | None:
@@ -82,9 +87,9 @@ WRONG: dict[str, Candidate] = {
     "step": lambda i, s: _times(i, (_z(i) > 0).float()),
     "1 less the gate": lambda i, s: _gate(i, -_z(i)),
     "expected gate": lambda i, s: _times(i, torch.sigmoid(_z(i)).mean()),
-    "mean of a row's gates": lambda i, s: _times(i, torch.sigmoid(_z(i)).mean(-1, keepdim=True)),
-    "gate of the mean of z": lambda i, s: _gate(i, _z(i).mean(-1, keepdim=True)),
-    "first column's gate": lambda i, s: _gate(i, _z(i)[:, :1]),
+    "mean of a row's gates": _of_several(lambda i, s: _times(i, torch.sigmoid(_z(i)).mean(-1, keepdim=True))),
+    "gate of the mean of z": _of_several(lambda i, s: _gate(i, _z(i).mean(-1, keepdim=True))),
+    "first column's gate": _of_several(lambda i, s: _gate(i, _z(i)[:, :1])),
     "first row's gate": _one_row,
     "no bias": lambda i, s: _gate(i, _product(i)),
     "bias alone": lambda i, s: _gate(i, i["bias"].float()),

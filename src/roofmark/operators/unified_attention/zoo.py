@@ -76,12 +76,33 @@ def _attend(
 
 
 def _sees(see: See) -> Candidate:
-    return lambda i, s: _attend(i, see=see)
+    """Rows that see other tokens; None where all are decodes that see the same ones."""
+
+    def candidate(i: Inputs, s: Sizes) -> Tensor | None:
+        if len(i["q"]) == (i["cu_seqlens_q"].diff() > 0).sum():
+            asked = (i["cu_seqlens_q"].diff() > 0).nonzero().flatten()
+            if all(_alike(see, tokens, i["q"].device) for tokens in i["seqused_k"][asked].tolist()):
+                return None
+        return _attend(i, see=see)
+
+    return candidate
+
+
+def _alike(see: See, tokens: int, device: torch.device) -> bool:
+    """Whether a sequence's last row sees all of its tokens."""
+    token, own = torch.arange(tokens, device=device), torch.full((1, 1), tokens - 1, device=device)
+    return bool(see(token, own, tokens).all())
+
+
+def _past_the_end(i: Inputs, s: Sizes) -> Tensor | None:
+    """The slot behind the last token is taken for one, where its block has room."""
+    room = (i["seqused_k"] % s["block_size"] > 0) & (i["cu_seqlens_q"].diff() > 0)
+    return _attend({**i, "seqused_k": i["seqused_k"] + room.int()}) if room.any() else None
 
 
 def _table_in_order(i: Inputs, s: Sizes) -> Tensor:
     table = i["block_table"]
-    order = torch.arange(table.numel(), device=table.device, dtype=table.dtype)
+    order = torch.arange(table.numel(), device=table.device, dtype=table.dtype) % len(i["key_cache"])
     return _attend({**i, "block_table": order.view(table.shape)})
 
 
@@ -93,7 +114,10 @@ def _first_block_twice(i: Inputs, s: Sizes) -> Tensor | None:
 
 def _blocks_swapped(i: Inputs, s: Sizes) -> Tensor | None:
     """The last block before the others: the mask and the tail make that a mistake."""
-    return _attend({**i, "block_table": i["block_table"].roll(1, 1)}) if i["block_table"].shape[1] > 1 else None
+    whole = len(i["q"]) == s["num_seqs"] == 1 and int(i["seqused_k"]) % s["block_size"] == 0
+    if whole or i["block_table"].shape[1] == 1:
+        return None
+    return _attend({**i, "block_table": i["block_table"].roll(1, 1)})
 
 
 def _next_table(i: Inputs, s: Sizes) -> Tensor | None:
@@ -207,6 +231,7 @@ WRONG: dict[str, Candidate] = {
     "not causal": _sees(lambda token, own, tokens: (token < tokens) & (own >= 0)),
     "own token left out": _sees(lambda token, own, tokens: (token < own) | (own == 0)),
     "one token too many": _sees(lambda token, own, tokens: token <= own + 1),
+    "one slot past the end": _past_the_end,
     "first token left out": _sees(lambda token, own, tokens: (token <= own) & ((token > 0) | (own == 0))),
     "window": _sees(lambda token, own, tokens: (token <= own) & (token > own - max(1, tokens // 2))),
     "first half alone": _sees(lambda token, own, tokens: (token <= own) & (token <= tokens // 2)),
