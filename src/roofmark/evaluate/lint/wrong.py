@@ -84,19 +84,28 @@ def _try_again(trial: Trial, main: Case, survivors: Mapping[str, float | None]) 
 
 
 def _kill_special(trial: Trial, main: Case) -> None:
-    """Mistakes on special rows alone: met wherever the evaluator samples rows of a large answer."""
-    seed = trial.seeds.next()
-    index = main.index if main.rows <= SAMPLE_ROWS else some_rows(main.rows, SAMPLE_ROWS, seed)
-    case = replace(main, index=index, said={})
-    view = view_of(trial, case, rows=bool(trial.zoo.rows))
-    right, inputs = cut(trial, case, case.outputs), few(trial, case)
-    for title, candidate in trial.zoo.special.items():
-        with trial.guarded(MAIN, title):
-            found = _try(view, case, right, asked(trial, candidate, inputs, case))
-            if found.kind in ("same", "not run") and main.rows > SAMPLE_ROWS:
-                text = f"is no mistake on {SAMPLE_ROWS} rows of {main.rows}: no row is special in that way"
-                trial.fault(MAIN, title, text)
-            _note(trial, case, title, found)
+    """Mistakes on special rows alone: met wherever the evaluator samples rows of a large answer.
+
+    It samples anew for every seed, so a mistake must show on one of as many samples.
+    """
+    open_titles, sampled = dict(trial.zoo.special), main.rows > SAMPLE_ROWS
+    for _ in range(SEEDS if sampled else 1):
+        index = some_rows(main.rows, SAMPLE_ROWS, trial.seeds.next()) if sampled else main.index
+        case = replace(main, index=index, said={})
+        view = view_of(trial, case, rows=bool(trial.zoo.rows))
+        right, inputs = cut(trial, case, case.outputs), few(trial, case)
+        for title, candidate in tuple(open_titles.items()):
+            with trial.guarded(MAIN, title):
+                found = _try(view, case, right, asked(trial, candidate, inputs, case))
+                if found.kind in ("same", "not run") and sampled:
+                    continue
+                _note(trial, case, title, found)
+            del open_titles[title]
+        if not open_titles:
+            return
+    for title in open_titles:
+        text = f"is no mistake on {SEEDS} samples of {SAMPLE_ROWS} rows of {main.rows}: no row is special in that way"
+        trial.fault(MAIN, title, text)
 
 
 def kill_on_corner(trial: Trial, case: Case) -> None:

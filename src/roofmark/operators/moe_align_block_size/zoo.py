@@ -104,7 +104,7 @@ def _one_slot_twice(i: Inputs, s: Sizes) -> Three:
     sorted_ids, owners, total = _right(i, s)
     often = torch.bincount(experts.long()).argmax()
     first, last = (experts == often).nonzero().flatten()[[0, -1]]
-    sorted_ids[sorted_ids == first] = last if first != last else (int(first) + 1) % len(experts)
+    sorted_ids[sorted_ids == first] = int(last) if first != last else (int(first) + 1) % len(experts)
     return sorted_ids, owners, total
 
 
@@ -165,7 +165,9 @@ WRONG: dict[str, Candidate] = {
 
 def _by_atomics(i: Inputs, s: Sizes) -> Three:
     """The slots of an expert in an order by chance."""
-    shuffled = torch.randperm(_slots(i), generator=torch.Generator().manual_seed(1))
+    shuffled = torch.randperm(_slots(i), generator=torch.Generator().manual_seed(1), device="cpu").to(
+        i["topk_ids"].device
+    )
     return _pack(i, s, order=lambda e: shuffled[torch.argsort(e[shuffled], stable=True)])
 
 

@@ -123,8 +123,9 @@ def _online(i: Inputs, s: dict[str, Any]) -> Tensor:
 RIGHT: dict[str, Candidate] = {"online": _online, "float32": lambda i, s: _paged(i)}
 
 
-def _longest_for_all(i: Inputs, s: dict[str, Any]) -> Tensor:
-    return _paged({**i, "context_lens": i["context_lens"].max().expand_as(i["context_lens"])})
+def _longest_for_all(i: Inputs, s: dict[str, Any]) -> Tensor | None:
+    lengths = i["context_lens"]
+    return _paged({**i, "context_lens": lengths.max().expand_as(lengths)}) if (lengths != lengths[0]).any() else None
 
 
 def _lengths_in_blocks(i: Inputs, s: dict[str, Any]) -> Tensor:
