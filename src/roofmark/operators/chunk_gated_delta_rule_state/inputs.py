@@ -26,7 +26,7 @@ CORNER_SIZES = {
 QUIET = 2.0**-7
 # How much larger states are there: what is rounded off them at the end is more than what products round.
 LARGE = 4.0
-# Tokens of a sequence that decay the state, by up to e^-1/4 each; all others together by e^-1/2.
+# Tokens of a sequence that decay the state, by up to e^-1/4 each, the last always; all others together by e^-1/2.
 EVENTS, EVENT = 12, 0.25
 
 
@@ -102,6 +102,7 @@ def _steps(draw: Draw, rows: tuple[int, int], heads: int) -> Tensor:
     tokens = rows[1]
     steps = draw.between("g", (*rows, heads), -1.0, 0.0)
     event = draw.between("event", (*rows, heads), 0.0, 1.0) < EVENTS / tokens
+    event[:, -1] = True  # else a long sequence may end in a few tokens that hardly decay, and none need read theirs
     fast = draw.permutation("fast", heads) < heads // 8
     return steps.mul_(torch.where(fast, 0.2, torch.where(event, EVENT, 1 / tokens)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
 
     Bound: before products the state is rounded to bfloat16, and the new values twice, as they are stored and once
     decayed (or the decayed keys), or none of it. These errors are independent: their variances go the way of the
-    state, by the squares of its transition, and a right answer stays within some standard deviations. `h` and `v_new`
-    are rounded once more.
+    state (see `_Error`), and a right answer stays within some standard deviations. `h` and `v_new` are rounded once
+    more.
     """
     pool, owned = inputs["initial_state"], inputs["initial_state_indices"].long()
     size, u = sizes["chunk_size"], inputs["u"]
@@ -49,15 +50,15 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
     h, h_bound = (torch.empty(shape, dtype=torch.float64, device=u.device) for _ in range(2))
     new, new_bound = (torch.empty(u.shape, dtype=torch.float64, device=u.device) for _ in range(2))
     state = pool[owned].double()
-    variance = torch.zeros_like(state)
+    error = _Error(torch.zeros_like(state), state.new_zeros(*state.shape[:2], 0, state.shape[2]), state[:, :, :0])
     per_chunk = 8 * batch * heads * (8 * size * max(sizes["key_dim"], value_dim) + 4 * sizes["key_dim"] ** 2)
     step = max(1, BUDGET // per_chunk)
     for start in range(0, shape[1], step):
         rows = slice(start * size, (start + step) * size)
         chunks = _Chunks(inputs, rows, size)
         for n in range(chunks.count):
-            h[:, start + n], h_bound[:, start + n] = state, variance
-            state, variance, values, values_variance = chunks.advance(n, state, variance)
+            h[:, start + n], h_bound[:, start + n] = state, error.variance()
+            state, error, values, values_variance = chunks.advance(n, state, error)
             part = slice((start + n) * size, min((start + n + 1) * size, tokens))
             length = part.stop - part.start
             new[:, part] = values.transpose(1, 2)[:, :length]
@@ -66,8 +67,31 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
         bound.sqrt_().mul_(DEVIATIONS * (1 + ROUNDING)).add_(value.abs(), alpha=ROUNDING)
     final = pool.double()
     final_bound = torch.zeros_like(final)
-    final[owned], final_bound[owned] = state, variance.sqrt_().mul_(DEVIATIONS)
+    final[owned], final_bound[owned] = state, error.variance().sqrt_().mul_(DEVIATIONS)
     return {"h": Expected(h, h_bound), "v_new": Expected(new, new_bound), "final_state": Expected(final, final_bound)}
+
+
+@dataclass(frozen=True)
+class _Error:
+    """The variance of a state's error: [B, hv, …] in float64.
+
+    What a token's new value is off by, all elements that it writes in a column are off by together, and a read adds
+    them up: where few tokens matter, one that reads along the key of one of them finds more than were they apart. So
+    what the last chunk's tokens wrote is kept by `keys` [tokens, dk] and the variance `written` [tokens, dv] of their
+    values; by another chunk on it has met many keys, and `old` [dk, dv] has the variances of elements alone.
+    """
+
+    old: Tensor
+    keys: Tensor
+    written: Tensor
+
+    def variance(self) -> Tensor:
+        """Of each element of the state."""
+        return self.seen(torch.eye(self.old.shape[-2]).to(self.old))
+
+    def seen(self, through: Tensor) -> Tensor:
+        """Of each element of `through` [B, hv, …, dk] times the state."""
+        return through.square() @ self.old + (through @ self.keys.mT).square_() @ self.written
 
 
 class _Chunks:
@@ -85,19 +109,19 @@ class _Chunks:
         self.keys = keys * _chunked(left, size)
         self.reads = _chunked(inputs["w"][:, rows].double(), size)
         self.values = _chunked(inputs["u"][:, rows].double(), size)
-        transition = self.keys.mT @ self.reads
-        transition.neg_().diagonal(dim1=-2, dim2=-1).add_(self.decay.squeeze(-1))
-        self.squares = transition.square_(), self.keys.square(), self.reads.square()
+        self.transition = (self.keys.mT @ self.reads).neg_()
+        self.transition.diagonal(dim1=-2, dim2=-1).add_(self.decay.squeeze(-1))
         self.count = self.keys.shape[2]
 
-    def advance(self, n: int, state: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The state after chunk n, its variance, the chunk's new values and theirs."""
-        transition, keys, reads = (x[:, :, n] for x in self.squares)
-        values = self.values[:, :, n] - self.reads[:, :, n] @ state
-        after = self.decay[:, :, n] * state + self.keys[:, :, n].mT @ values
-        rounded = reads @ state.square() * VARIANCE
-        carried = transition @ variance + keys.mT @ (rounded + values.square() * (2 * VARIANCE))
-        return after, carried + (after * FLOAT32).square(), values, rounded + reads @ variance
+    def advance(self, n: int, state: Tensor, error: _Error) -> tuple[Tensor, _Error, Tensor, Tensor]:
+        """The state after chunk n, its error, the chunk's new values and their variance."""
+        transition, keys, reads = (x[:, :, n] for x in (self.transition, self.keys, self.reads))
+        values = self.values[:, :, n] - reads @ state
+        after = self.decay[:, :, n] * state + keys.mT @ values
+        rounded = reads.square() @ state.square() * VARIANCE
+        old = error.seen(transition) + (after * FLOAT32).square()
+        fresh = _Error(old, keys, rounded + values.square() * (2 * VARIANCE))
+        return after, fresh, values, rounded + error.seen(reads)
 
 
 def _chunked(x: Tensor, size: int) -> Tensor:
