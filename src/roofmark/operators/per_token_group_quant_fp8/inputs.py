@@ -43,6 +43,7 @@ def _make(draw: Draw, piece: str, kind: Tensor, width: int) -> Tensor:
     x = draw.uniform(f"x{piece}", (len(kind), width), torch.bfloat16)
     square = x * x
     square[:, -1] = 1.0  # small values alone in the last column would not show whether it was written
+    x[::4, -1] = torch.copysign(square[::4, -1], x[::4, -1])  # nor whether a maximum looks at the last of a group
     size = torch.exp2(draw.between(f"size{piece}", (len(kind), 1), -5.0, 5.0)).to(torch.bfloat16)
     x.mul_(square).mul_(size)
     change(x, kind)
