@@ -1,0 +1,23 @@
+"""Releases: frozen sets of operators, shapes, weights and rooflines. `names()` lists them, `load(NAME|DIR)` gives one.
+
+The operators' folders are the source of the release that comes with Roofmark; `build` freezes them into a directory.
+"""
+
+from __future__ import annotations
+
+from roofmark.releases.frozen import names
+from roofmark.releases.load import load
+from roofmark.releases.records import Change, Release, ReleaseOperator, ReleaseShape, Totals, Verified
+from roofmark.releases.totals import totals
+
+__all__ = [
+    "Change",
+    "Release",
+    "ReleaseOperator",
+    "ReleaseShape",
+    "Totals",
+    "Verified",
+    "load",
+    "names",
+    "totals",
+]
