@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Releases: frozen sets of operators, shapes and weights.", no_args_is_help=True)
 LATEST = "2026.07"
+MAX_CELL = 160
 Name = Annotated[str, typer.Argument(metavar="NAME|DIR", help="A release by its name, or a directory.")]
 
 
@@ -53,6 +55,60 @@ def show(
         emit(list(found), json, *fit_tables(release, found))
         return
     emit(list(release.shapes), json, heading(release), operators_table(release), *totals_lines(release))
+
+
+@app.command()
+def build(
+    out: Annotated[Path, typer.Option(metavar="DIR", readable=False, help="A new directory.")],
+    release: Name = LATEST,
+    visible: Annotated[bool, typer.Option("--visible", help="Only what an agent may see.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help="No names of models, applications and hosts.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Freeze a release into a directory: five files an operator, weights, constants, and a hash of each file."""
+    from roofmark import releases
+
+    check_json_target(json)
+    done = releases.build(release, out, visible=visible, redact=redact)
+    what = "what an agent may see of " if visible else ""
+    text = f"{what}{done.name}: {done.operators} operators, {done.shapes} shapes, content {done.content_sha256[:16]}"
+    emit(done, json, f"{text}\n{done.files + 1} files in {done.path}")
+
+
+@app.command()
+def verify(release: Name = LATEST, json: JsonOption = None) -> None:
+    """Look at every file of a release anew. Exit code 0: all are as they were frozen; 1: some are not, and which."""
+    from roofmark import releases
+
+    check_json_target(json)
+    found = releases.verify(release)
+    state = "as frozen" if not found.problems else f"{len(found.problems)} problems"
+    emit(
+        found, json, f"{found.name}: {found.files} files, content {found.content_sha256[:16]}: {state}", *found.problems
+    )
+    raise typer.Exit(int(bool(found.problems)))
+
+
+@app.command()
+def diff(before: Name, after: Name, json: JsonOption = None) -> None:
+    """Tell what is different between two releases. Exit code 0: nothing; 1: something."""
+    from roofmark import releases
+
+    check_json_target(json)
+    found = releases.diff(releases.load(before), releases.load(after))
+    table = new_table("operator", "shape", fold=("what", "before", "after"))
+    for one in found:
+        table.add_row(one.operator, one.shape_id, one.field, cell(one.before), cell(one.after))
+    emit(list(found), json, table if found else "nothing differs")
+    raise typer.Exit(int(bool(found)))
+
+
+def cell(value: Any) -> str:
+    """A value of a change in one short line."""
+    from json import dumps
+
+    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}..."
 
 
 @app.command()

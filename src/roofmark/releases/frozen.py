@@ -77,6 +77,13 @@ def edits(name: str) -> tuple[str, ...]:
     return (*lines, *(f"{key} was added since {name} was frozen" for key in now if key not in was))
 
 
+def check_frozen(name: str) -> None:
+    """Refuses, with a `ProblemError`, sources that were edited since the release was frozen."""
+    if found := edits(name):
+        raise ProblemError(f"{found[0]}" + (f", and {len(found) - 1} more" if len(found) > 1 else ""),
+                           hint="a correction is a new release")  # fmt: skip
+
+
 def _digest(files: list[Path]) -> str:
     """The hash of some files, names and lengths included; a file that is missing counts as empty."""
     digest = hashlib.sha256()
