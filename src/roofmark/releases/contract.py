@@ -57,7 +57,7 @@ def read(folder: Path) -> FiveFiles:
             raise ProblemError(f"{folder} has no {file}", hint="an operator needs " + ", ".join((*VISIBLE, *HIDDEN)))
     told, meta, roof = (json_file(folder / file, listed="shapes") for file in ("shapes.json", *HIDDEN))
     shapes = tuple(shapes_of(folder, told))
-    dtype = str(meta.get("dtype", told.get("dtype", "bf16")))
+    dtype = str(meta.get("dtype", told.get("dtype", "")))
     rows = by_id(roof, folder / "roofline.json")
     works = {s.shape_id: work_of(rows.get(s.shape_id), s.shape_id, dtype, folder / "roofline.json") for s in shapes}
     published = {
@@ -66,6 +66,7 @@ def read(folder: Path) -> FiveFiles:
         else works[s.shape_id]
         for s in shapes
     }
+    dtype = dtype or next((d for work in works.values() for d in work.flops), "unknown")
     # a count under `shapes` is no table of theirs
     of_meta = by_id(meta, folder / "metadata.json") if isinstance(meta.get("shapes"), (list, dict)) else {}
     return FiveFiles(
@@ -159,6 +160,8 @@ def work_of(row: Mapping[str, Any] | None, shape_id: str, dtype: str, path: Path
     flops = first(row, FLOPS)
     if flops is None:
         raise ProblemError(f"{path}: shape {shape_id} has no {FLOPS[0]}", hint="a number, or one for each dtype")
+    if not isinstance(flops, dict) and not dtype:
+        raise ProblemError(f"{path}: shape {shape_id} has a number of flops, metadata.json no dtype for it")
     read, written = row.get("bytes_read"), row.get("bytes_written")
     if read is None or written is None:
         read, written = first(row, BYTES), 0

@@ -144,7 +144,7 @@ class Parts:
             model = self.model(**self.init(sizes)).to(next(iter(inputs.values())).device)
             model = model.double() if wide else model
             made = model(*(t.double() if wide and t.is_floating_point() else t.clone() for t in inputs.values()))
-        outs = [made] if isinstance(made, torch.Tensor) else list(made)
+        outs = list(made) if isinstance(made, (list, tuple)) else [made]
         if not outs or not all(isinstance(out, torch.Tensor) and out.dim() for out in outs):
             raise ProblemError(f"{self.files.folder / 'reference.py'}: forward must return tensors with rows")
         names = self.files.spec.outputs
