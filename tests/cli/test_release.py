@@ -56,6 +56,9 @@ def test_retarget(tmp_path: Path) -> None:
     found = data(drive("release", "retarget", "--gpu", "mi300x", "--json", "-", cwd=tmp_path))
     assert len(found) == 440
     assert all(one["t_sol_us"] > 0 for one in found)
+    refused(
+        "release", "retarget", "--gpu", "mi308x", cwd=tmp_path, says="no peak of fp32: its constants are incomplete"
+    )
     refused("release", "retarget", "--gpu", "h999", cwd=tmp_path, says="no accelerator 'h999'")
 
 
