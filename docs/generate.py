@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from operator_pages import pages
 from typer.main import get_command
 
 from roofmark import hardware, operators
@@ -54,7 +55,7 @@ def operator_table() -> str:
         spec = found.spec
         formula = spec.formula.replace("|", "\\|")
         rows.append(
-            f"| `{name}` | {spec.dtype} | {spec.phase} | {len(found.shapes)} "
+            f"| [`{name}`](operators/{name}.md) | {spec.dtype} | {spec.phase} | {len(found.shapes)} "
             f"| {found.provenance.weight:.4f} | `{formula}` |"
         )
     return "\n".join(rows)
@@ -115,12 +116,17 @@ def main() -> None:
     ):
         path = HERE / file
         wanted[path] = filled(path.read_text(encoding="utf-8"), name, body)
+    wanted |= pages()
+    strays = sorted(set((HERE / "operators").glob("*.md")) - wanted.keys())
     stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
-        if stale:
-            sys.exit("stale: " + ", ".join(p.name for p in stale) + "; run `make docs`")
+        if stale or strays:
+            sys.exit("stale: " + ", ".join(p.name for p in (*stale, *strays)) + "; run `make docs`")
         return
+    for path in strays:
+        path.unlink()
     for path in stale:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(wanted[path], encoding="utf-8")
 
 

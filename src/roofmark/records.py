@@ -93,7 +93,10 @@ class OperatorSpec(Record):
 
 
 class Provenance(Record):
-    """Where an operator comes from and what it weighs; hidden from agents."""
+    """Where an operator comes from and what it weighs; hidden from agents.
+
+    `origins` names, by shape, the model, application and host that it was seen in, where that is known.
+    """
 
     framework: str
     symbol: str
@@ -104,6 +107,7 @@ class Provenance(Record):
     baselines: tuple[Baseline, ...]
     frameworks: dict[str, str] = {}
     call_counts: dict[str, int] = {}
+    origins: dict[str, dict[str, str]] = {}
 
 
 # ---- where: hardware ---------------------------------------------------------------------------
@@ -260,7 +264,10 @@ class OperatorPlan(Record):
 
 
 class Manifest(Record):
-    """Everything that must be equal for two sessions to be one run, and what the machine was."""
+    """Everything that must be equal for two sessions to be one run, and what the machine was.
+
+    `unavailable` says what the release offers no means to check, one line each.
+    """
 
     schema_: int = Field(SCHEMA, alias="schema")
     run_id: str
@@ -271,6 +278,7 @@ class Manifest(Record):
     roofline: Roofline | None
     plans: tuple[OperatorPlan, ...]
     release_weights: dict[str, float]
+    unavailable: tuple[str, ...] = ()
     config: dict[str, Any]
     isolation: Isolation
     environment: dict[str, str]

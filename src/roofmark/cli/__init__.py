@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from roofmark.cli import boundary, doctor, evaluate, hardware, operators, runs, score
+from roofmark.cli import boundary, doctor, evaluate, hardware, operators, release, runs, score
 
 app = typer.Typer(
     name="roofmark",
@@ -22,6 +22,7 @@ app.command("score")(score.command)
 app.command("runs")(runs.command)
 app.command("doctor")(doctor.command)
 app.add_typer(operators.app, name="operators")
+app.add_typer(release.app, name="release")
 app.add_typer(hardware.app, name="hardware")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roofmark.cli.boundary import Stopped, tell
-from roofmark.cli.output import JsonOption, check_json_target, emit
+from roofmark.cli.output import JsonOption, ReleaseOption, check_json_target, emit
 from roofmark.cli.progress import Watch, watcher
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ def command(
     operator: Annotated[str, typer.Option("--operator", "-o", metavar="NAME", help="The operator it computes.")],
     shapes: Annotated[str | None, typer.Option(metavar="IDS", help="Shapes, as in 0,3; all without it.")] = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")] = "auto",
-    release: Annotated[
-        str | None,
-        typer.Option(metavar="DIR|NAME", help="A set of operators: a directory, or the built-in one."),
-    ] = None,
+    release: ReleaseOption = None,
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="The kernel language; without it, by the imports of FILE.")
     ] = None,
@@ -70,11 +67,11 @@ def make_request(
     allow_unsafe: bool,
 ) -> Request:  # fmt: skip
     """The request that the options describe; every mistake in them is told here."""
-    from roofmark import operators
     from roofmark.evaluate import request as make
+    from roofmark.releases import sets
 
-    name, root = make.release_root(release)
-    chosen = operators.load(operator, root)
+    name, root = sets.resolve(release)
+    chosen = sets.operator(operator, root)
     candidate = make.read_candidate(file, chosen)
     picked = make.choose_shapes(chosen, shapes)
     where = make.choose_device(device)

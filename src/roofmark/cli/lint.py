@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roofmark.cli.output import JsonOption, check_json_target, emit, new_table
+from roofmark.cli.output import JsonOption, ReleaseOption, check_json_target, emit, new_table
 from roofmark.cli.progress import watcher
 
 if TYPE_CHECKING:
@@ -31,10 +30,7 @@ def command(
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Shapes to prove at once.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Other inputs for another number.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="A missing second.py is a failure.")] = False,
-    release: Annotated[
-        str | None,
-        typer.Option(metavar="DIR|NAME", help="A set of operators: a directory, or the built-in one."),
-    ] = None,
+    release: ReleaseOption = None,
     json: JsonOption = None,
 ) -> None:
     """Prove that right answers pass and wrong ones fail, with the evaluator's own check.
@@ -59,14 +55,15 @@ def choose(
     names: list[str], every: bool, shapes: str | None, device: str, release: str | None
 ) -> tuple[list[tuple[Operator, Sequence[Shape]]], str]:
     """The operators with their shapes, and the device."""
-    from roofmark import operators
     from roofmark.errors import UserError
     from roofmark.evaluate import request
+    from roofmark.releases import sets
 
     if bool(names) == every:
         raise UserError("name operators, or give --all", hint="`roofmark operators list` shows what there is")
-    root: Path = request.release_root(release)[1]
-    found = [operators.load(name, root) for name in (operators.names(root) if every else dict.fromkeys(names))]
+    root = sets.resolve(release)[1]
+    chosen = sets.operator_names(root) if every else dict.fromkeys(names)
+    found = [sets.operator(name, root) for name in chosen]
     return [(one, request.choose_shapes(one, shapes)) for one in found], request.choose_device(device)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roofmark.cli import lint
-from roofmark.cli.output import JsonOption, check_json_target, console, emit, new_table
+from roofmark.cli.output import JsonOption, ReleaseOption, check_json_target, console, emit, new_table
 
 if TYPE_CHECKING:
     from roofmark.operators import Operator
@@ -18,12 +18,13 @@ MAX_SIZES, WIDE = 18, 100  # what fits beside the figures in 80 columns
 
 
 @app.command("list")
-def list_(json: JsonOption = None) -> None:
+def list_(release: ReleaseOption = None, json: JsonOption = None) -> None:
     """List the operators with their share of the release's weight."""
-    from roofmark import operators
+    from roofmark.releases import sets
 
     check_json_target(json)
-    every = [operators.load(name) for name in operators.names()]
+    root = sets.resolve(release)[1]
+    every = [sets.operator(name, root) for name in sets.operator_names(root)]
     total = sum(found.provenance.weight for found in every)
     table = new_table("operator", "dtype", "phase", right=("shapes", "weight"), fold=("meaning",))
     records = []
@@ -38,13 +39,14 @@ def list_(json: JsonOption = None) -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An operator.")],
+    release: ReleaseOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show one operator: meaning, contract, the reference that a candidate must match, shapes with their work."""
-    from roofmark import operators
+    from roofmark.releases import sets
 
     check_json_target(json)
-    found = operators.load(name)
+    found = sets.operator(name, sets.resolve(release)[1])
     records = [
         {"shape": s, "work": found.work(s.sizes), "work_published": found.work_published(s.sizes)}
         for s in found.shapes

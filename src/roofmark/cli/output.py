@@ -29,6 +29,11 @@ JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the records behind the table as JSON.")
 ]
 
+ReleaseOption = Annotated[
+    str | None,
+    typer.Option("--release", metavar="DIR|NAME", help="A set of operators: a directory, or a release's name."),
+]
+
 
 def check_json_target(target: str | None) -> None:
     """Refuses a target that can't be written, before any work is done for it."""

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from roofmark import __version__, backends, operators
+from roofmark import __version__, backends
 from roofmark.backends import Backend
 from roofmark.errors import DeviceError, UserError
 from roofmark.evaluate.config import Config
 from roofmark.operators import Operator, Sizes
 from roofmark.records import Isolation, Manifest, OperatorPlan, Roofline, Shape
+from roofmark.releases import sets
 
 MAX_CANDIDATE_BYTES = 4 << 20
-BUILT_IN = "built-in"
 # what a candidate may be called instead of a file
 NOOP = Path(backends.__file__).parent / "candidates" / "noop.py"
 
@@ -134,18 +134,6 @@ def choose_backend(name: str | None, candidate: Candidate, device: str) -> Backe
     return backend
 
 
-def release_root(release: str | None) -> tuple[str, Path]:
-    """Name and folder of a set of operators: the one built in, or a directory of operator folders."""
-    if release is None or release == BUILT_IN:
-        return BUILT_IN, operators.HERE
-    root = Path(release)
-    if not os.path.isdir(root):
-        raise UserError(f"no release {release!r}", hint=f"name a directory, or {BUILT_IN}")
-    if not operators.names(root):
-        raise UserError(f"{release} holds no operator", hint="an operator is a folder with operator.toml")
-    return root.resolve().name, root.resolve()
-
-
 def sizes_for(shape: Shape, device: str) -> tuple[Sizes, bool]:
     """The sizes that a shape runs at on a device, and whether they are a stand-in's."""
     if device == "cpu" and shape.stand_in:
@@ -156,7 +144,7 @@ def sizes_for(shape: Shape, device: str) -> tuple[Sizes, bool]:
 def manifest_of(request: Request, roofline: Roofline | None) -> Manifest:
     """The manifest of a run that begins now."""
     root = request.release_root
-    weights = {name: operators.load(name, root).provenance.weight for name in operators.names(root)}
+    weights = {name: sets.operator(name, root).provenance.weight for name in sets.operator_names(root)}
     operator = request.operator
     shape_ids = tuple(s.shape_id for s in request.shapes)
     plan = OperatorPlan(
@@ -172,7 +160,8 @@ def manifest_of(request: Request, roofline: Roofline | None) -> Manifest:
     return Manifest(
         run_id=f"{now:%Y%m%dT%H%M%S}-{operator.name}-{plan.candidate_sha256[:8]}",
         release=request.release,
-        release_sha256=operators.content_sha256(root),
+        release_sha256=sets.content_sha256(root),
+        unavailable=sets.unavailable(root),
         backend=request.backend.name,
         device=request.device,
         roofline=roofline,

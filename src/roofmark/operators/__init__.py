@@ -24,7 +24,7 @@ from roofmark.errors import ProblemError, UserError
 from roofmark.records import OperatorSpec, OutputSpec, Provenance, Record, Shape, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -48,12 +48,19 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: its records, and its functions as the folder's modules define them."""
+    """One operator: its records, and its functions as the folder's modules define them.
+
+    `parts` gives what a module would define where the folder has none, for sets that others wrote.
+    """
 
     folder: Path
     spec: OperatorSpec
     shapes: tuple[Shape, ...]
     provenance: Provenance
+    parts: Callable[[str], Any] | None = None
+
+    def _part(self, stem: str) -> Any:
+        return _module(self.folder, stem) if self.parts is None else self.parts(stem)
 
     @property
     def name(self) -> str:
@@ -78,27 +85,27 @@ class Operator:
 
     def work(self, sizes: Sizes) -> Work:
         """FLOPs and compulsory bytes by the reference's meaning: the figures that score."""
-        result: Work = _module(self.folder, "work").work(**sizes)
+        result: Work = self._part("work").work(**sizes)
         return result
 
     def work_published(self, sizes: Sizes) -> Work:
         """FLOPs and bytes as published with the paper: a check, never a score."""
-        result: Work = _module(self.folder, "work").work_published(**sizes)
+        result: Work = self._part("work").work_published(**sizes)
         return result
 
     def make_inputs(self, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
         """Named inputs in the order of `forward`'s parameters, all on `device`."""
-        result: dict[str, Tensor] = _module(self.folder, "inputs").make_inputs(**sizes, seed=seed, device=device)
+        result: dict[str, Tensor] = self._part("inputs").make_inputs(**sizes, seed=seed, device=device)
         return result
 
     def corners(self, sizes: Sizes) -> dict[str, Sizes]:
         """Named corner cases of a shape, each with the sizes it runs at."""
-        result: dict[str, Sizes] = _module(self.folder, "inputs").corners(**sizes)
+        result: dict[str, Sizes] = self._part("inputs").corners(**sizes)
         return result
 
     def make_corner(self, name: str, sizes: Sizes, *, seed: int, device: str) -> dict[str, Tensor]:
         """The inputs of the corner case `name` at the sizes that `corners` gave for it."""
-        result: dict[str, Tensor] = _module(self.folder, "inputs").make_corner(name, **sizes, seed=seed, device=device)
+        result: dict[str, Tensor] = self._part("inputs").make_corner(name, **sizes, seed=seed, device=device)
         return result
 
     def outputs(self, sizes: Sizes, device: str = "cpu") -> tuple[OutputSpec, ...]:
@@ -106,7 +113,7 @@ class Operator:
 
         An fp8 output is declared as `float8_e4m3fn` and is of the device's own e4m3 type.
         """
-        result: tuple[OutputSpec, ...] = _module(self.folder, "inputs").outputs(**sizes)
+        result: tuple[OutputSpec, ...] = self._part("inputs").outputs(**sizes)
         if device == "cpu" or all(spec.dtype != FP8 for spec in result):
             return result
         from roofmark.operators import fp8
@@ -114,20 +121,20 @@ class Operator:
         own = str(fp8.kind(device)).removeprefix("torch.")
         return tuple(spec.model_copy(update={"dtype": own}) if spec.dtype == FP8 else spec for spec in result)
 
-    def neighbours(self, sizes: Sizes, rng: random.Random) -> tuple[Sizes, Sizes]:
+    def neighbours(self, sizes: Sizes, rng: random.Random) -> tuple[Sizes, ...]:
         """Two hidden sizes near `sizes`, drawn anew for each run."""
-        result: tuple[Sizes, Sizes] = _module(self.folder, "oracle").neighbours(rng, **sizes)
+        result: tuple[Sizes, ...] = self._part("oracle").neighbours(rng, **sizes)
         return result
 
     def expected_rows(self, inputs: Mapping[str, Tensor], sizes: Sizes, index: Tensor) -> Mapping[str, Any]:
         """`Expected` of each output for the rows that `rows_of` names for `index`, in float64."""
-        result: Mapping[str, Any] = _module(self.folder, "oracle").expected_rows(inputs, sizes, index)
+        result: Mapping[str, Any] = self._part("oracle").expected_rows(inputs, sizes, index)
         return result
 
     @property
     def whole(self) -> bool:
         """Whether all rows of all outputs must be looked at together, as the oracle's `WHOLE` says."""
-        return bool(getattr(_module(self.folder, "oracle"), "WHOLE", False))
+        return bool(getattr(self._part("oracle"), "WHOLE", False))
 
     def rows_of(self, sizes: Sizes, index: Tensor) -> Mapping[str, Tensor]:
         """The rows of each output that belong to the rows `index` of the first.
@@ -140,7 +147,7 @@ class Operator:
         specs = self.outputs(sizes)
         if self.whole:
             return {spec.name: torch.arange(spec.shape[0], device=index.device) for spec in specs}
-        rows_of = getattr(_module(self.folder, "oracle"), "rows_of", None)
+        rows_of = getattr(self._part("oracle"), "rows_of", None)
         if rows_of is not None:
             result: Mapping[str, Tensor] = rows_of(sizes, index)
             return result
@@ -156,13 +163,13 @@ class Operator:
         An operator that has this checker is judged by it alone: its answers are not unique, and what
         `expected_rows` gives is one right answer of several.
         """
-        judge = getattr(_module(self.folder, "oracle"), "judge_rows", None)
+        judge = getattr(self._part("oracle"), "judge_rows", None)
         return None if judge is None else str(judge(inputs, sizes, index, outputs))
 
     @property
     def checker(self) -> bool:
         """Whether a checker judges its answers: `judge_rows` is there."""
-        return hasattr(_module(self.folder, "oracle"), "judge_rows")
+        return hasattr(self._part("oracle"), "judge_rows")
 
     def proof(self, stem: str) -> ModuleType | None:
         """The folder's module `zoo` or `second`; None where it has no such file."""

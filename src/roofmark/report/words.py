@@ -115,6 +115,7 @@ def dims(sizes: Mapping[str, Any], without: Iterable[str] = (), width: int = 0) 
     """Sizes joined as `4096x128`, in lines of at most `width` where one is given, broken before an x.
 
     A `shape` is its sizes; another list of more than three is `[8: 12..4096]`: how many, from where to where.
+    Runs of equal sequences are `[130*256]`, of tokens and a longer cache `[8*1/4096]`.
     """
     hidden = set(without)
     parts = [_size(value, key == "shape") for key, value in sizes.items() if key not in hidden]
@@ -129,6 +130,10 @@ def dims(sizes: Mapping[str, Any], without: Iterable[str] = (), width: int = 0) 
 
 def _size(value: Any, plain: bool) -> str:
     """One size."""
+    if isinstance(value, Mapping) and set(value) == {"run_length"}:
+        runs = value["run_length"]
+        told = "+".join(f"{count}*{'/'.join(map(str, lengths))}" for *lengths, count in runs[:3])
+        return f"[{told}]" if len(runs) <= 3 else f"[{told}+{len(runs) - 3} more]"
     if not isinstance(value, list | tuple):
         return str(value)
     if plain:

@@ -176,7 +176,7 @@ def _uncovered(manifest: Manifest, operators: Iterable[OperatorScore]) -> tuple[
 
 def _notes(manifest: Manifest, judged: Judged, shapes: Iterable[ShapeScore]) -> tuple[str, ...]:
     """What else a reader should know of the run."""
-    notes = []
+    notes = [f"the release offers {line}" for line in manifest.unavailable]
     if manifest.isolation is not Isolation.BUBBLEWRAP:
         notes.append(f"isolation was {manifest.isolation.value}, not {Isolation.BUBBLEWRAP.value}")
     planned = {(plan.operator, shape_id) for plan in manifest.plans for shape_id in plan.shape_ids}

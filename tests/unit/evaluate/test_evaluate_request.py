@@ -19,10 +19,10 @@ from roofmark.evaluate.request import (
     choose_shapes,
     manifest_of,
     read_candidate,
-    release_root,
     sizes_for,
 )
 from roofmark.records import Isolation
+from roofmark.releases.sets import resolve
 
 OPERATOR = operators.load("rms_norm")
 
@@ -106,7 +106,7 @@ def test_releases_that_are_none_are_refused(make: str, tmp_path: Path) -> None:
     elif make == "empty":
         place.mkdir()
     with pytest.raises(UserError):
-        release_root(str(place))
+        resolve(str(place))
 
 
 def test_a_stand_in_is_for_the_cpu_and_says_so() -> None:

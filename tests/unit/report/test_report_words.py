@@ -72,6 +72,10 @@ def test_sizes() -> None:
     assert words.fixed_dims([first]) == {}
     assert words.dims(first, ["eps"]) == "4096x128"
     assert words.dims({}) == "-"
+    runs = {"n": 130, "seq_lens": {"run_length": [[256, 130]]}}
+    assert words.dims(runs) == "130x[130*256]"
+    mixed = {"run_length": [[1, 4096, 8], [512, 2], [64, 1], [32, 1]]}
+    assert words.dims({"seq_lens": mixed}) == "[8*1/4096+2*512+1*64+1 more]"
     assert words.dims({"shape": [1, 1536]}) == "1x1536"
     assert words.dims({"n": 2, "seq_lens": [720]}) == "2x720"
     assert words.dims({"seq_lens": [7, 2]}) == "[7,2]"

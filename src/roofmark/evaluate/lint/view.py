@@ -38,7 +38,9 @@ class View(Operator):
     @classmethod
     def of(cls, operator: Operator, rows: Tensor | None, **changes: Any) -> Self:
         """A view of an operator."""
-        return cls(operator.folder, operator.spec, operator.shapes, operator.provenance, rows, **changes)
+        return cls(
+            operator.folder, operator.spec, operator.shapes, operator.provenance, operator.parts, rows, **changes
+        )
 
     @property
     def checker(self) -> bool:
