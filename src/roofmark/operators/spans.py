@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roofmark.errors import ProblemError
-
 # What sizes hold under `seq_lens`: every length, or runs of equal sequences.
 Lengths = Sequence[int] | Mapping[str, Any]
 # What they hold under `ctx_len`: one length for all sequences, or as above.
@@ -28,10 +26,10 @@ def spans(seq_lens: Lengths) -> list[tuple[int, int]]:
 
 
 def contexts(count: int, ctx_len: Contexts) -> list[int]:
-    """The tokens of each of `count` sequences; `ProblemError` where `ctx_len` lists another number of them."""
+    """The tokens of each of `count` sequences; `ValueError` where `ctx_len` lists another number of them."""
     if isinstance(ctx_len, int):
         return [ctx_len] * count
     made = [tokens for _, tokens in spans(ctx_len)]
     if len(made) != count:
-        raise ProblemError(f"ctx_len holds {len(made)} lengths of {count} sequences")
+        raise ValueError(f"ctx_len holds {len(made)} lengths of {count} sequences")
     return made

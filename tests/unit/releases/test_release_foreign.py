@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import five_files
 import pytest
 import torch
-from five_files import write, write_set
 
+import five_files
+from five_files import write, write_set
 from roofmark import operators, releases
 from roofmark.errors import ProblemError
 from roofmark.evaluate.correctness import check_outputs
