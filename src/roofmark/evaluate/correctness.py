@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,10 +59,13 @@ def check_outputs(
     """
     first = next(iter(outputs.values()))
     index = torch.arange(first.shape[0]) if rows is None or operator.whole else rows
-    width = max(max(out[:1].numel() for out in outputs.values()), 1)
-    step = len(index) if operator.whole else CHUNK_ELEMENTS[first.device.type] // width
+    index = index.to(first.device)
+    every = operator.rows_of(sizes, index)
+    elements = max(len(every[name]) * out[:1].numel() for name, out in outputs.items())
+    parts = 1 if operator.whole else math.ceil(elements / CHUNK_ELEMENTS[first.device.type])
+    step = math.ceil(len(index) / max(parts, 1))
     worst = 0.0
-    for part in torch.split(index.to(first.device), max(step, 1)):
+    for part in torch.split(index, max(step, 1)):
         places = operator.rows_of(sizes, part)
         chosen = {name: out.index_select(0, places[name]) for name, out in outputs.items()}
         said = operator.judge_rows(inputs, sizes, part, chosen)
@@ -84,47 +88,68 @@ def _judge_status(outputs: Mapping[str, Tensor], said: str) -> Status:
 
 
 def compare(name: str, out: Tensor, expected: Expected, index: Tensor) -> tuple[Finding | None, float]:
-    """A finding, or None, and the largest error as a share of what was allowed.
+    """A finding, or None, and the largest error as a share of what was allowed, up to where the finding is.
 
-    Finite exactly where the expected value is, infinities in place and of the same sign.
+    Finite exactly where the expected value is, infinities in place and of the same sign. Piece by piece, so that
+    a row that is large needs no more memory and what lies between stays in the cache.
     """
-    value = expected.value
-    if expected.bound is None:
-        wrong = out != value.to(out.dtype)
-        if bool(wrong.any()):
-            return _tell(name, out, value, wrong, index, Status.WRONG_VALUES), float("inf")
-        return None, 0.0
-    got, bound = out.to(torch.float64), expected.bound
+    got, value = out.reshape(-1), expected.value.reshape(-1)
+    bound = None if expected.bound is None else expected.bound.reshape(-1)
+    step, worst = CHUNK_ELEMENTS[out.device.type], 0.0
+    for start in range(0, len(got), step):
+        piece = slice(start, start + step)
+        if bound is None:
+            status, wrong, ratio = _unequal(got[piece], value[piece])
+        else:
+            status, wrong, ratio = _apart(got[piece], value[piece], bound[piece], alone=expected.replaces_tolerance)
+        worst = max(worst, ratio)
+        if wrong is not None:
+            return _tell(name, out, expected.value, wrong, start, index, status), worst
+    return None, worst
+
+
+def _unequal(out: Tensor, value: Tensor) -> tuple[Status, Tensor | None, float]:
+    """Where values differ that must not; None where none does."""
+    wrong = out != value.to(out.dtype)
+    if bool(wrong.any()):
+        return Status.WRONG_VALUES, wrong, float("inf")
+    return Status.OK, None, 0.0
+
+
+def _apart(out: Tensor, value: Tensor, bound: Tensor, *, alone: bool) -> tuple[Status, Tensor | None, float]:
+    """Where values lie further apart than is allowed, or None, and the largest error as a share of that.
+
+    `alone`: the bound stands alone, without the paper's tolerance.
+    """
+    got = out.to(torch.float64)
     if not bool((value.sum() + got.sum()).isfinite()):  # one value that is not finite makes the sum so
         finite = value.isfinite()
         out_of_place = torch.where(finite, ~got.isfinite(), (got != value) & ~(got.isnan() & value.isnan()))
         if bool(out_of_place.any()):
-            return _tell(name, got, value, out_of_place, index, Status.NOT_FINITE), float("inf")
+            return Status.NOT_FINITE, out_of_place, float("inf")
         zero = torch.zeros_like(value)
         got, value, bound = (torch.where(finite, t, zero) for t in (got, value, bound))
     # nobody is asked for more than the dtype can hold: below its normal numbers any answer near zero is right;
     # not so in fp8, where these are codes like all others
     least = torch.finfo(out.dtype if out.dtype.itemsize > 1 else torch.float64).tiny
     ratio_of = (got - value).abs_().div_(bound.clamp_min(least))
-    if not expected.replaces_tolerance:
+    if not alone:
         reference = value.to(out.dtype).to(torch.float64)
         allowed = reference.abs().mul_(RELATIVE).add_(ABSOLUTE)
         ratio_of = torch.maximum(ratio_of, (got - reference).abs_().div_(allowed))
     wrong = ~(ratio_of <= 1.0)  # a NaN in a bound is no licence
     worst = float(ratio_of.max()) if ratio_of.numel() else 0.0
-    if bool(wrong.any()):
-        return _tell(name, got, value, wrong, index, Status.WRONG_VALUES), worst
-    return None, worst
+    return Status.WRONG_VALUES, wrong if bool(wrong.any()) else None, worst
 
 
-def _tell(name: str, got: Tensor, want: Tensor, wrong: Tensor, index: Tensor, status: Status) -> Finding:
-    """The first wrong value in words."""
-    place = wrong.nonzero()[0].tolist()
-    row, rest = int(index[place[0]]), place[1:]
-    where = ", ".join(str(i) for i in (row, *rest))
-    count, total = int(wrong.sum()), wrong.numel()
-    got_value, want_value = got[tuple(place)].item(), want[tuple(place)].item()
-    text = (
-        f"{name}[{where}] is {got_value:.6g}, should be {want_value:.6g}; {count} of {total} values checked are wrong"
-    )
+def _tell(name: str, out: Tensor, value: Tensor, wrong: Tensor, start: int, index: Tensor, status: Status) -> Finding:
+    """The first wrong value in words; `wrong` is of a piece of the values that begins at `start`."""
+    left, place = start + int(wrong.view(torch.uint8).argmax()), list[int]()
+    for size in reversed(out.shape):
+        left, at = divmod(left, size)
+        place.insert(0, at)
+    where = ", ".join(str(i) for i in (int(index[place[0]]), *place[1:]))
+    got, want = (float(values[tuple(place)]) for values in (out, value))
+    share = f"{int(wrong.sum())} of {wrong.numel()} values checked are wrong"
+    text = f"{name}[{where}] is {got:.6g}, should be {want:.6g}; {share}"
     return Finding(status, text)

@@ -97,6 +97,21 @@ def work(flops: float, nbytes: float) -> Work:
     return Work(flops={"float32": int(flops)}, bytes_read=int(nbytes), bytes_written=0)
 
 
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 6), (1, 1), (1, 6)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_large_rows_are_compared_in_pieces(row: int, column: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofmark.evaluate.correctness.CHUNK_ELEMENTS", {"cpu": 4})
+    want = torch.arange(14, dtype=torch.float64).view(2, 7)
+    expected = Expected(want, None if exact else torch.full_like(want, 1e-3))
+    right, wrong = want.float(), want.float()
+    wrong[row, column] += 1
+    assert compare("y", right, expected, torch.tensor([5, 40]))[0] is None
+    finding, ratio = compare("y", wrong, expected, torch.tensor([5, 40]))
+    assert finding is not None
+    assert finding.message.startswith(f"y[{(5, 40)[row]}, {column}] is {7 * row + column + 1}, should be")
+    assert ratio > 1
+
+
 def test_all_rows_are_looked_at_where_that_is_affordable() -> None:
     rng = random.Random(1)
     assert choose_rows(100, work(1e15, 1e15), "cpu", rng, thorough=False) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ NAMES = (
     "silu_and_mul",
 )
 SEED = 0x6E3F_90B2_57C1_04D8_A1B6_2C7D_8E9F_1357
-LITTLE_BYTES, LITTLE_FLOPS = 64 << 20, 3e9
+LITTLE_BYTES, LITTLE_FLOPS = 64 << 20, 3e9  # a unit of effort each
+MANY_VALUES = 1 << 14
 PUBLISHED = Path(os.environ.get("ROOFMARK_PUBLISHED", Path(__file__).resolve().parents[3] / ".." / "shared" / "data"))
 
 
@@ -49,13 +51,13 @@ def cost(operator: Operator, sizes: Sizes) -> float:
     return work.bytes_total / 0.5e9 + (sum(work.flops.values()) / 150e9 if products else 0.0)
 
 
-def extremes(operator: Operator) -> list[Shape]:
-    """The shape of least work, and that of most of those that take little on this machine."""
+def telling(operator: Operator) -> Shape:
+    """The shape of least work with values enough for any mistake to show; where none has, that of most work."""
 
     def effort(shape: Shape) -> float:
         work = operator.work(small_sizes(shape))
         return max(work.bytes_total / LITTLE_BYTES, sum(work.flops.values()) / LITTLE_FLOPS)
 
     order = sorted(operator.shapes, key=effort)
-    little = [shape for shape in order[1:] if effort(shape) < 1]
-    return [order[0], *little[-1:]]
+    enough = (shape for shape in order if math.prod(operator.outputs(small_sizes(shape))[0].shape) >= MANY_VALUES)
+    return next(enough, order[-1])

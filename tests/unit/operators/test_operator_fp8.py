@@ -24,6 +24,16 @@ def every_code(dtype: torch.dtype) -> torch.Tensor:
     return torch.arange(256).to(torch.uint8).view(dtype).double()
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_codes_stand_for_what_torch_says(dtype: torch.dtype) -> None:
+    codes = torch.arange(256).to(torch.uint8).view(16, 16).view(dtype)
+    for some in (codes, codes.T, codes[:, 3:5]):
+        wide, right = fp8.wide(some), some.float()
+        assert wide.dtype == torch.float32
+        assert torch.allclose(wide, right, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(wide.signbit() | wide.isnan(), right.signbit() | right.isnan())
+
+
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
     [("gfx942:sramecc+:xnack-", fp8.FNUZ), ("gfx940", fp8.FNUZ), ("gfx950", fp8.FN), ("gfx90a", fp8.FN), ("", fp8.FN)],

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roofmark.operators import fp8
 from roofmark.operators.draw import chunks, near
 from roofmark.operators.expected import Expected
 
@@ -51,5 +52,5 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
 def _scaled(codes: Tensor, scales: Tensor, group_k: int) -> Tensor:
     """The matrix that fp8 codes and their scales stand for, float64."""
     rows, columns = codes.shape
-    blocks = codes.double().view(rows, -1, group_k) * scales.double().view(rows, -1, 1)
+    blocks = fp8.wide(codes).double().view(rows, -1, group_k) * scales.double().view(rows, -1, 1)
     return blocks.view(rows, columns)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roofmark.operators.fp8 import wide
 from roofmark.operators.zoo import Candidate, fp8
 
 BF16 = torch.bfloat16
@@ -21,7 +22,7 @@ def _spread(i: Inputs) -> tuple[Tensor, Tensor]:
 
 def _blocks(x: Tensor) -> Tensor:
     """[rows, k] as float32 [rows, k / 128, 128]."""
-    return x.float().reshape(len(x), -1, 128)
+    return wide(x).reshape(len(x), -1, 128)
 
 
 def _matmul(i: Inputs, a_scales: Tensor, b_scales: Tensor, blocks: slice = slice(None)) -> Tensor:
@@ -41,15 +42,15 @@ def _by_block(i: Inputs, kind: torch.dtype) -> Tensor:
     total = torch.zeros(len(i["a"]), len(i["b"]), dtype=kind)
     for g in range(a_scales.shape[1]):
         part = slice(128 * g, 128 * g + 128)
-        product = i["a"][:, part].float() @ i["b"][:, part].float().T
+        product = wide(i["a"][:, part]) @ wide(i["b"][:, part]).T
         total += (product * a_scales[:, g, None] * b_scales[:, g]).to(kind)
     return total.to(BF16)
 
 
 def _scaled_in_fp8(i: Inputs, s: dict[str, Any]) -> Tensor:
     a, b = _spread(i)
-    wide = _blocks(i["a"]) * a.unsqueeze(-1)
-    return _matmul({**i, "a": fp8(wide.flatten(1))}, torch.ones_like(a), b).to(BF16)
+    whole = _blocks(i["a"]) * a.unsqueeze(-1)
+    return _matmul({**i, "a": fp8(whole.flatten(1))}, torch.ones_like(a), b).to(BF16)
 
 
 ROWS = ("a", "a_scales")
@@ -65,8 +66,8 @@ WRONG: dict[str, Candidate] = {
     ),
     "half of k": lambda i, s: _mm(i, blocks=slice(0, s["k"] // 256)),
     "last block left out": lambda i, s: _mm(i, blocks=slice(0, -1)),
-    "b not transposed": lambda i, s: _mm({**i, "b": i["b"].float().T}) if s["n"] == s["k"] else None,
-    "sizes alone": lambda i, s: _mm({**i, "a": i["a"].float().abs()}),
+    "b not transposed": lambda i, s: _mm({**i, "b": wide(i["b"]).T}) if s["n"] == s["k"] else None,
+    "sizes alone": lambda i, s: _mm({**i, "a": wide(i["a"]).abs()}),
     "output in fp8": lambda i, s: fp8(_mm(i).float()).to(BF16),
     "sums in bf16": lambda i, s: _by_block(i, BF16),
     "scaled matrix in fp8": _scaled_in_fp8,
@@ -77,12 +78,12 @@ WRONG_ON_CORNERS: dict[tuple[str, str], Candidate] = {}
 
 def _kept(i: Inputs, keep: Tensor) -> Tensor | None:
     """The product with those elements of `a` where `keep` holds; None where that leaves out nothing."""
-    a = i["a"].float()
+    a = wide(i["a"])
     return None if (keep | (a == 0)).all() else _mm({**i, "a": a * keep})
 
 
 def _subnormal_codes_flushed(i: Inputs, s: dict[str, Any]) -> Tensor | None:
-    return _kept(i, i["a"].float().abs() >= 2.0**-6)
+    return _kept(i, wide(i["a"]).abs() >= 2.0**-6)
 
 
 def _ends_at_an_empty_block(i: Inputs, s: dict[str, Any]) -> Tensor | None:
@@ -92,13 +93,13 @@ def _ends_at_an_empty_block(i: Inputs, s: dict[str, Any]) -> Tensor | None:
 
 def _largest_codes_left_out(i: Inputs, s: dict[str, Any]) -> Tensor | None:
     """Rows that are full of the largest code are taken for padding."""
-    a = i["a"].float().abs()
+    a = wide(i["a"]).abs()
     return _kept(i, (a < a.max()).any(-1, keepdim=True))
 
 
 def _rows_scaled_by_their_largest(i: Inputs, s: dict[str, Any]) -> Tensor | None:
     """0 / 0 where a row is zero."""
-    a = i["a"].float()
+    a = wide(i["a"])
     largest = a.abs().amax(-1, keepdim=True)
     return (_mm({**i, "a": a / largest}).float() * largest).to(BF16) if (largest == 0).any() else None
 

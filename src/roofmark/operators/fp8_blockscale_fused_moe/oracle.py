@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roofmark.operators import routing
+from roofmark.operators import fp8, routing
 from roofmark.operators.draw import chunks, near
 from roofmark.operators.expected import Expected
 
@@ -40,7 +40,7 @@ def expected_rows(inputs: Mapping[str, Tensor], sizes: Mapping[str, Any], index:
     value = torch.zeros((len(index), sizes["hidden_size"]), dtype=torch.float64, device=index.device)
     shares, squares = torch.zeros_like(value), torch.zeros_like(value)
     for expert, rows, places in routing.by_expert(inputs["topk_ids"][index]):
-        x = inputs["hidden"][index[rows]].double().view(len(rows), -1, BLOCK)
+        x = fp8.wide(inputs["hidden"][index[rows]]).double().view(len(rows), -1, BLOCK)
         x.mul_(inputs["hidden_scales"][index[rows]].unsqueeze(-1))
         share, square = _through(x.flatten(1), *(inputs[key][expert] for key in ("w1", "w1_scales", "w2", "w2_scales")))
         weight = weights[rows, places].unsqueeze(-1)
@@ -70,5 +70,5 @@ def _through(x: Tensor, w1: Tensor, w1_scales: Tensor, w2: Tensor, w2_scales: Te
 def _scaled(codes: Tensor, scales: Tensor) -> Tensor:
     """The matrix that fp8 codes and their scales stand for, float64."""
     rows, columns = scales.shape
-    wide = codes.double().view(rows, BLOCK, columns, BLOCK)
+    wide = fp8.wide(codes).double().view(rows, BLOCK, columns, BLOCK)
     return wide.mul_(scales[:, None, :, None]).view(codes.shape)

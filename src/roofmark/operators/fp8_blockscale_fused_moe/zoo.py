@@ -53,7 +53,7 @@ def _under_powers(x: Tensor) -> Tensor:
 def _wide(codes: Tensor, scales: Tensor) -> Tensor:
     """Codes times scales, one for each block; float32."""
     rows, columns = scales.shape
-    return (codes.float().view(rows, -1, columns, BLOCK) * scales[:, None, :, None]).view(codes.shape)
+    return (fp8.wide(codes).view(rows, -1, columns, BLOCK) * scales[:, None, :, None]).view(codes.shape)
 
 
 @dataclass(frozen=True)
