@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from operator_check import SEED
+from operator_check import SEED, cost, small_sizes
 from torch import Tensor
 
 from roofmark import operators
@@ -54,6 +54,20 @@ DIFFERENCES: dict[str, Callable[[Sizes], tuple[float, int, int]]] = {
 def test_works_differ_as_the_errata_say(name: str) -> None:
     for shape in operators.load(name).shapes:
         assert _works(name, shape.sizes) == DIFFERENCES[name](shape.sizes)
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_stand_ins_have_the_most_tokens_that_run_in_a_tenth_of_a_second(name: str) -> None:
+    operator = operators.load(name)
+    for shape in operator.shapes:
+        stand_in, sizes = shape.stand_in or {}, small_sizes(shape)
+        assert set(stand_in) <= {"token_count", "state_count"}
+        assert stand_in.get("state_count", 5) == 5  # hundreds of states are memory that nothing touches
+        assert cost(operator, sizes) <= 0.1
+        if "token_count" in stand_in:
+            assert 257 <= sizes["token_count"] < shape.sizes["token_count"]
+            assert sizes["token_count"] % 2 == 1
+            assert cost(operator, {**sizes, "token_count": sizes["token_count"] + 2}) > 0.1
 
 
 def _passes(operator: Operator, inputs: Mapping[str, Tensor], sizes: Sizes, init: Mapping[str, Any]) -> bool:

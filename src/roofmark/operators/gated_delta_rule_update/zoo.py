@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from roofmark.operators.zoo import Candidate, fp8
+from roofmark.operators.zoo import Candidate, fp8, significant
 
 BF16 = torch.bfloat16
 CHUNK = 64
@@ -208,6 +208,18 @@ def _token_by_token(i: Inputs, s: Sizes, kind: torch.dtype, kept: Change = _same
     return out, _placed(i, state)
 
 
+def _state_in_bf16_between_chunks(i: Inputs, s: Sizes) -> Answer | None:
+    """What fewer chunks round is no more than what their products do."""
+    return _run(i, s, _tokens(i, s), kept=_bf16) if s["token_count"] > 4 * CHUNK else None
+
+
+def _state_of_16_bits(i: Inputs, s: Sizes) -> Answer | None:
+    """Where the one token hardly writes nothing is off but what float32 rounds; later this is lost in products'."""
+    if s["token_count"] > 1:
+        return None
+    return _run(i, s, _tokens(i, s), kept=lambda state: significant(state, 16))
+
+
 ROWS = ()
 WRONG: dict[str, Candidate] = {
     "no initial state": lambda i, s: _from(i, s, _start(i) * 0),
@@ -244,10 +256,14 @@ WRONG: dict[str, Candidate] = {
     "four tokens at a time": lambda i, s: _window(i, s, 4),
     "64 tokens at a time": lambda i, s: _window(i, s, 64),
     "state in bf16": lambda i, s: _token_by_token(i, s, torch.float32, _bf16),
+    "state in bf16 between chunks": _state_in_bf16_between_chunks,
+    "state of 16 bits": _state_of_16_bits,
     "state in fp8": lambda i, s: _run(i, s, _tokens(i, s), kept=fp8),
     "q in fp8": lambda i, s: _with(i, s, q=fp8(_tokens(i, s).q * 16) / 16),
     "k in fp8": lambda i, s: _with(i, s, k=fp8(_tokens(i, s).k)),
     "v in fp8": lambda i, s: _with(i, s, v=fp8(_tokens(i, s).v)),
+    "state from v in fp8": lambda i, s: (_run(i, s, _tokens(i, s))[0], _with(i, s, v=fp8(_tokens(i, s).v))[1]),
+    "beta in fp8": lambda i, s: _with(i, s, beta=fp8(_tokens(i, s).beta)),
     "decays in bf16": lambda i, s: _with(i, s, decay=_bf16(_tokens(i, s).decay.exp()).log()),
 }
 
