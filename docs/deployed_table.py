@@ -61,7 +61,8 @@ def cells(name: str, of: tuple[str, str, str], rows: list[dict[str, Any]], envir
 
 def sizes(rows: list[dict[str, Any]]) -> str:
     """The sizes that were run: what all have, and each value of what differs."""
-    every = {key: unique(row["sizes"][key] for row in rows) for key in rows[0]["sizes"]}
+    keys = {key: None for row in rows for key in row["sizes"]}
+    every = {key: unique(row["sizes"][key] for row in rows if key in row["sizes"]) for key in keys}
     parts = [f"{key} {' / '.join(values)}" for key, values in every.items()]
     small = " (widths of the stand-in)" if any(row["stand_in"] for row in rows) else ""
     return f"{len(rows)} cases: {', '.join(parts)}{small}" if len(rows) > 1 else ", ".join(parts) + small
