@@ -116,16 +116,16 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Nothing is run."""
 
 
-def module(name: str, *needs: str, **given: Mapping[str, Any]) -> ModuleType:
+def module(name: str, *needs: str, given: Mapping[str, Mapping[str, Any]]) -> ModuleType:
     """The module `name` of an installed package, run from its unmodified file, with those modules that it `needs`.
 
-    given: what absent modules have after all, by their names with `__` for a dot.
+    given: what absent modules have after all, by their names.
     """
     place = folder()
     if place is None:
         raise FileNotFoundError(f"{name} is not installed")
     kept = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] in PACKAGES}
-    finder = Finder(place, (name, *needs), {key.replace("__", "."): value for key, value in given.items()})
+    finder = Finder(place, (name, *needs), given)
     sys.meta_path.insert(0, finder)
     try:
         return importlib.import_module(name)
