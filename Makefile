@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-cuda dev lint types layers docs docs-check check clean
+DEPLOYED := .venv-deployed
+
+.PHONY: demo test test-slow test-cuda test-deployed dev lint types layers docs docs-check check clean
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/roofmark evaluate examples/numba/rms_norm.py --operator rms_norm --shapes 6,48
@@ -18,6 +20,9 @@ test-slow: $(VENV)/.ready-test
 
 test-cuda: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -m cuda
+
+test-deployed: $(VENV)/.ready-dev $(DEPLOYED)/.ready
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -q -m deployed tests/deployed
 
 dev: $(VENV)/.ready-dev
 
@@ -56,5 +61,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready-test
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[numba,triton,nvidia]' import-linter mypy ruff
 	@touch $@
 
+$(DEPLOYED)/.ready: tests/deployed/requirements.txt | $(VENV)/.ready-test
+	$(BIN)/python -m venv --without-pip $(DEPLOYED)
+	$(BIN)/python -m pip --python $(DEPLOYED)/bin/python install --quiet --no-deps --requirement tests/deployed/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(DEPLOYED) build dist

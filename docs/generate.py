@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from deployed_table import deployed_table
 from operator_pages import pages
 from typer.main import get_command
 
@@ -113,6 +114,7 @@ def main() -> None:
     for file, name, body in (
         ("operators.md", "operators", operator_table()),
         ("hardware.md", "hardware", hardware_table()),
+        ("deployed.md", "deployed", deployed_table()),
     ):
         path = HERE / file
         wanted[path] = filled(path.read_text(encoding="utf-8"), name, body)
