@@ -157,6 +157,7 @@ def test_a_second_implementation_must_be_right(tmp_path: Path) -> None:
 
 def test_a_missing_second_implementation_is_told_and_fails_where_that_is_asked_for(tmp_path: Path) -> None:
     operator = edited(tmp_path, "silu_and_mul")
+    (operator.folder / "second.py").unlink()
     assert not proof_of(operator).second
     assert [fault.title for fault in proof_of(operator, strict=True).faults] == ["second.py"]
 
