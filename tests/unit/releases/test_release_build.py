@@ -118,7 +118,7 @@ def test_what_an_agent_sees_holds_no_canary(tmp_path: Path) -> None:
     names = operators.names()
     root = copied(names, tmp_path / "source")
     for name in names:
-        for file in ("work.py", "oracle.py", "zoo.py"):
+        for file in ("work.py", "oracle.py", "zoo.py", "second.py"):
             path = root / name / file
             path.write_text(f"{path.read_text()}\n# {CANARY}-{file}\n")
         path = root / name / "provenance.toml"
