@@ -75,6 +75,7 @@ def repair() -> None:
     _arguments()
     _library()
     _grids()
+    _masks(builder)
     triton.autotune = first_config
 
 
@@ -195,6 +196,19 @@ def _grids() -> None:
         return run(self, *args, grid=grid, **kwargs)
 
     interpreter.InterpretedFunction.run = repaired
+
+
+def _masks(builder: Any) -> None:
+    """A mask that Python's own booleans went into is one of booleans."""
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def create_masked_load(self: Any, places: Any, mask: Any, *rest: Any) -> Any:
+        return load(self, places, Handle(mask.data.astype(np.bool_), tl.int1), *rest)
+
+    def create_masked_store(self: Any, places: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(self, places, value, Handle(mask.data.astype(np.bool_), tl.int1), *rest)
+
+    builder.create_masked_load, builder.create_masked_store = create_masked_load, create_masked_store
 
 
 class FirstConfig(KernelInterface[Any]):
