@@ -11,8 +11,9 @@ from typing import Any
 from roofmark import operators
 
 RESULTS = Path(__file__).parents[1] / "results"
-# why no deployed implementation of an operator could be run
-NOT_RUN: Mapping[str, str] = {}
+HEAD = (
+    "operator", "published with", "compared with", "package", "on", "share of the bound", "largest difference", "sizes",
+)  # fmt: skip
 
 
 def deployed_table() -> str:
@@ -22,15 +23,14 @@ def deployed_table() -> str:
     for row in found["rows"]:
         kernel = row["kernel"]
         groups[row["operator"]].append(row | {"of": (kernel["package"], kernel["name"], kernel["device"])})
-    head = ("operator", "kernel", "package", "on", "share of the bound", "largest difference", "sizes")
-    lines = [environment_line(environment), "", f"| {' | '.join(head)} |", "|---|---|---|---|---:|---|---|"]
+    lines = [environment_line(environment), "", f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|---:|---|---|"]
     for name in operators.names():
         by_kernel = defaultdict(list)
         for row in groups[name]:
             by_kernel[row["of"]].append(row)
         lines += [cells(name, of, rows, environment) for of, rows in sorted(by_kernel.items())]
         if not by_kernel:
-            lines.append(f"| `{name}` | none: {NOT_RUN.get(name, 'not yet run')} | | | | | |")
+            lines.append(f"| `{name}` | none | | | | | | |")
     return "\n".join(lines)
 
 
@@ -55,8 +55,17 @@ def cells(name: str, of: tuple[str, str, str], rows: list[dict[str, Any]], envir
     share = f"{max(shares):.2f}" if shares else "passes the checker"
     outputs = {out: max(row["apart"][out] for row in rows) for out in rows[0]["apart"]}
     apart = ", ".join(f"{out} {value:.2g}" for out, value in outputs.items())
-    texts = (f"`{name}`", f"`{kernel}`", f"{package} {environment[package]}", device, share, apart, sizes(rows))
+    published = operators.load(name).provenance
+    texts = (
+        f"`{name}`", f"{published.framework} `{short(published.symbol)}`", f"`{kernel}`",
+        f"{package} {environment[package]}", device, share, apart, sizes(rows),
+    )  # fmt: skip
     return f"| {' | '.join(texts)} |"
+
+
+def short(symbol: str) -> str:
+    """A kernel's name without the arguments of its template."""
+    return symbol.removeprefix("void ").partition("<")[0]
 
 
 def sizes(rows: list[dict[str, Any]]) -> str:

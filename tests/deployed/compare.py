@@ -15,10 +15,11 @@ from torch import Tensor
 from roofmark import operators
 from roofmark.evaluate.correctness import check_outputs
 from roofmark.evaluate.lint.cases import model_of, named, own
-from roofmark.operators import Sizes
+from roofmark.operators import Operator, Sizes
 from roofmark.records import Shape
 
 SEED = 20261130
+WEIGHTS = 1 << 25  # elements
 CPU, INTERPRETER = "CPU", "CPU, Triton interpreter"
 
 Run = Callable[[Mapping[str, Tensor], Sizes], Any]
@@ -88,7 +89,7 @@ def compare(kernel: Kernel, case: Case, run: Run) -> Row:
     with torch.no_grad():
         reference = named(operator, model(*own(operator, inputs).values()))
         started = time.monotonic()
-        made = run({key: tensor.clone() for key, tensor in inputs.items()}, case.sizes)
+        made = run(_copies(operator, inputs), case.sizes)
         wall_s = time.monotonic() - started
     answer = named(operator, made)
     for who, outputs in (("the reference", reference), (kernel.name, answer)):
@@ -97,6 +98,11 @@ def compare(kernel: Kernel, case: Case, run: Run) -> Row:
     share = None if operator.checker else check.error_ratio
     apart = {name: _apart(out, reference[name]) for name, out in answer.items()}
     return Row(case.operator, kernel, case.sizes, case.stand_in, share, apart, round(wall_s, 2))
+
+
+def _copies(operator: Operator, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Inputs of the kernel's own; large ones, which are weights, as they are."""
+    return {key: x if x.numel() > WEIGHTS else x.clone() for key, x in own(operator, inputs).items()}
 
 
 def _apart(out: Tensor, other: Tensor) -> float:

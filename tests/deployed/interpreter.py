@@ -7,7 +7,8 @@ nearest by PyTorch. Kernels are not touched. Autotuned ones run with their first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import interpreter
+from triton.runtime.jit import KernelInterface
 
 TORCH = {
     tl.bfloat16: torch.bfloat16, tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64,
@@ -72,6 +74,8 @@ def repair() -> None:
     _reductions()
     _arguments()
     _library()
+    _grids()
+    _masks(builder)
     triton.autotune = first_config
 
 
@@ -182,22 +186,67 @@ def _library() -> None:
             setattr(libdevice, name, own(function))
 
 
-class FirstConfig:
+def _grids() -> None:
+    """A grid that is computed sees what the host passes, which it may write to, as with a compiled kernel."""
+    run = interpreter.InterpretedFunction.run
+
+    def repaired(self: Any, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        if callable(grid):
+            grid = grid({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+        return run(self, *args, grid=grid, **kwargs)
+
+    interpreter.InterpretedFunction.run = repaired
+
+
+def _masks(builder: Any) -> None:
+    """A mask that Python's own booleans went into is one of booleans."""
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def create_masked_load(self: Any, places: Any, mask: Any, *rest: Any) -> Any:
+        return load(self, places, Handle(mask.data.astype(np.bool_), tl.int1), *rest)
+
+    def create_masked_store(self: Any, places: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(self, places, value, Handle(mask.data.astype(np.bool_), tl.int1), *rest)
+
+    builder.create_masked_load, builder.create_masked_store = create_masked_load, create_masked_store
+
+
+class FirstConfig(KernelInterface[Any]):
     """An autotuned kernel with its first configuration."""
 
     def __init__(self, kernel: Any, config: Any) -> None:
-        self.kernel, self.fn, self.config = kernel, kernel, config
+        self.kernel, self.fn, self.arg_names, self.config = kernel, kernel, kernel.arg_names, config
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        chosen = self.config.all_kwargs()
-
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            sizes = (lambda meta: grid({**chosen, **meta})) if callable(grid) else grid
-            return self.kernel[sizes](*args, **{**kwargs, **chosen})
-
-        return launch
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launches the kernel."""
+        return self.kernel.run(*args, **{**kwargs, **self.config.all_kwargs()})
 
 
 def first_config(configs: Sequence[Any], key: Any = None, **_: Any) -> Callable[[Any], FirstConfig]:
     """What stands for `triton.autotune`."""
     return lambda kernel: FirstConfig(kernel, configs[0])
+
+
+def bind_late(module: ModuleType) -> None:
+    """Gives a module that holds functions of Triton by name those that the interpreter puts in their place."""
+    for name, value in list(vars(module).items()):
+        if getattr(value, "__triton_builtin__", False) and getattr(tl, value.__name__, None) is value:
+            setattr(module, name, _late(value.__name__))
+
+
+def _late(name: str) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        function = getattr(tl, name)  # as it is now, not when the module was loaded
+        return function(*args, **kwargs)
+
+    return called
+
+
+def count_in_tensors(module: ModuleType) -> None:
+    """Lets `range` in a module's kernels count in tensors, as on a device; the module may have no loop of its own."""
+    vars(module)["range"] = _indices
+
+
+def _indices(*bounds: Any) -> Iterator[Any]:
+    for i in range(*(int(one) for one in bounds)):
+        yield interpreter.interpreter_semantic.to_tensor(i)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import packages
@@ -10,7 +11,16 @@ import torch
 
 
 class Platform(packages.Nothing):
-    """What vLLM asks of its platform here: none of those that it knows, with OCP's fp8."""
+    """What vLLM asks of its platform here: no GPU or ROCm's, with OCP's fp8."""
+
+    def __init__(self, *, rocm: bool = False) -> None:
+        self.rocm = rocm
+
+    def is_rocm(self) -> bool:
+        return self.rocm
+
+    def is_arch_support_pdl(self) -> bool:
+        return False
 
     def fp8_dtype(self) -> torch.dtype:
         return torch.float8_e4m3fn
@@ -19,8 +29,8 @@ class Platform(packages.Nothing):
         return False
 
 
-def module(name: str, *needs: str, **given: Any) -> ModuleType:
-    """The module `name` of `vllm` or `sglang`, with Triton's interpreter repaired and those modules that it `needs`."""
+def module(name: str, *needs: str, given: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> ModuleType:
+    """The module `name` of `vllm` or `sglang`, with Triton's interpreter repaired."""
     import interpreter
     import triton
     import triton.language as tl
@@ -30,6 +40,9 @@ def module(name: str, *needs: str, **given: Any) -> ModuleType:
     usual = {
         "vllm.triton_utils": {"triton": triton, "tl": tl, "tldevice": libdevice, "HAS_TRITON": True},
         "vllm.platforms": {"current_platform": Platform()},
+        "vllm.model_executor.layers.quantization.utils.quant_utils": {"get_fp8_min_max": lambda: (-448.0, 448.0)},
+        "sglang.kernels.jit.utils": {"is_arch_support_pdl": lambda: False},
     }
-    own = {key.replace("__", "."): value for key, value in given.items()}
-    return packages.module(name, *needs, given={**usual, **own})
+    made = packages.module(name, *needs, given={**usual, **given})
+    interpreter.bind_late(made)
+    return made

@@ -95,3 +95,13 @@ def test_moe_topk_gating_softmax(case: Case, agrees: Agrees) -> None:
         return weights[:, : sizes["top_k"]].contiguous(), ids[:, : sizes["top_k"]].int().contiguous()
 
     agrees(kernel("softmax, sort"), case, run)
+
+
+@cases("moe_count_and_sort", token_count=37)
+def test_moe_count_and_sort(case: Case, agrees: Agrees) -> None:
+    def run(inputs, sizes):
+        values, slots = inputs["topk_ids"].flatten().sort(stable=True)
+        cumsum = torch.searchsorted(values, torch.arange(sizes["num_experts"] + 1, dtype=torch.int32))
+        return slots.int(), cumsum.diff().int(), cumsum.int()
+
+    agrees(kernel("sort, searchsorted"), case, run)

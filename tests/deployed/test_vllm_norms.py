@@ -60,3 +60,16 @@ def test_fp8_dynamic_per_token_quant(case: Case, agrees: Agrees) -> None:
         return packages.operations().quantize_fp8e4m3_vec(inputs["x"], True, None)
 
     agrees(Kernel("vllm", "_C.quantize_fp8e4m3_vec (C++)", CPU), case, run)
+
+
+@cases("fused_rmsnorm_quant", token_count=37)
+def test_fused_rmsnorm_quant(case: Case, agrees: Agrees) -> None:
+    """A chain of three kernels, which rounds in between."""
+
+    def run(inputs, sizes):
+        ops, total = packages.operations(), inputs["x"] + inputs["residual"]
+        y = torch.empty_like(total)
+        ops.rms_norm(y, total, inputs["weight"], sizes.get("eps", 1e-6))
+        return *ops.quantize_fp8e4m3_vec(y, True, None), total
+
+    agrees(Kernel("vllm", "add, _C.rms_norm, _C.quantize_fp8e4m3_vec (C++)", CPU), case, run)
