@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roofmark.operators.zoo import Candidate, fp8
+from roofmark.operators.zoo import Candidate, fp8, significant
 
 BF16 = torch.bfloat16
 Inputs = Mapping[str, Tensor]
@@ -23,13 +23,22 @@ def _mean_square(i: Inputs, part: slice = slice(None)) -> Tensor:
     return i["x"][:, part].float().square().mean(-1, keepdim=True)
 
 
+def _normed_to_7_bits(i: Inputs, s: dict[str, Any]) -> Tensor:
+    """One bit less than bfloat16 before the weight, so that some values are off on every row."""
+    normed = i["x"].float() * torch.rsqrt(_mean_square(i) + s["eps"])
+    return (significant(normed, 7) * i["weight"].float()).to(BF16)
+
+
 def _layer_norm(i: Inputs, s: dict[str, Any]) -> Tensor:
     x = i["x"].float()
     x = x - x.mean(-1, keepdim=True)
     return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + s["eps"]) * i["weight"].float()).to(BF16)
 
 
-def _all_in_bf16(i: Inputs, s: dict[str, Any]) -> Tensor:
+def _all_in_bf16(i: Inputs, s: dict[str, Any]) -> Tensor | None:
+    """None on one row: the roundings of its mean square and root may be next to nothing, and then it is right."""
+    if len(i["x"]) == 1:
+        return None
     scale = torch.rsqrt(_mean_square(i).to(BF16) + s["eps"])
     return i["x"] * scale * i["weight"]
 
@@ -52,6 +61,7 @@ WRONG: dict[str, Candidate] = {
     "mean of sizes": lambda i, s: _rms(i, i["x"].float().abs().mean(-1, keepdim=True).square(), s["eps"]),
     "layer norm": _layer_norm,
     "x in fp8": lambda i, s: _rms({**i, "x": fp8(i["x"].float() * 64) / 64}, _mean_square(i), s["eps"]),
+    "normed to 7 bits": _normed_to_7_bits,
     "all in bf16": _all_in_bf16,
 }
 
